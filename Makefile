@@ -19,11 +19,11 @@ demo: module ## Watch the commands at work, each with its reply explained
 test: module servers languages brokers ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
 	@scripts/test
 
-python: module languages ## Build and test the Python SDK alone
+python: module languages brokers ## Build and test the Python SDK alone
 	@scripts/python build
 	@scripts/python test
 
-node: module languages ## Build and test the Node SDK alone
+node: module languages brokers ## Build and test the Node SDK alone
 	@scripts/node build
 	@scripts/node test
 

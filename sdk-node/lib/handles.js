@@ -12,4 +12,5 @@ module.exports = [
   require('./stored.js'),
   require('./stored_policies.js'),
   require('./whole.js'),
+  require('./worker.js'),
 ];

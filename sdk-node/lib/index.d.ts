@@ -19,3 +19,4 @@ export * from './types/http.js';
 export * from './types/idempotent.js';
 export * from './types/limiter.js';
 export * from './types/policies.js';
+export * from './types/worker.js';

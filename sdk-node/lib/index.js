@@ -13,6 +13,7 @@ const { Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fal
 const { Idempotent } = require('./stored.js');
 const { PolicyWatch, StoredPolicies, WatchedPolicies } = require('./stored_policies.js');
 const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
+const { Outbox, ProcessedEvents, Publisher, WorkError, Worker } = require('./worker.js');
 
 module.exports = {
   ...classes,
@@ -28,4 +29,5 @@ module.exports = {
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,
   Dispatcher, Policies, Policy, dispatcher,
+  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 };

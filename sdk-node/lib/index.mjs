@@ -16,4 +16,5 @@ export const {
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,
   Dispatcher, Policies, Policy, dispatcher,
+  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 } = resil;

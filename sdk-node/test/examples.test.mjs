@@ -18,7 +18,7 @@ const examples = path.resolve(here, '../../examples/node');
 function install() {
   const modules = path.join(examples, 'node_modules');
   mkdirSync(modules, { recursive: true });
-  for (const [name, place] of [['resil', path.resolve(here, '..')], ['express', path.resolve(here, '../node_modules/express')]]) {
+  for (const [name, place] of [['resil', path.resolve(here, '..')], ['express', path.resolve(here, '../node_modules/express')], ['pg', path.resolve(here, '../node_modules/pg')]]) {
     if (!existsSync(path.join(modules, name))) symlinkSync(place, path.join(modules, name), 'dir');
   }
 }
@@ -50,6 +50,11 @@ const judges = {
     assert.deepEqual([seen.again.status, seen.again.body], [201, seen.first.body], 'the first answer again');
     assert.deepEqual([seen.first.headers['idempotency-replayed'], seen.again.headers['idempotency-replayed']], [undefined, 'true']);
     assert.deepEqual([seen.otherBody.status, seen.shipped], [422, 1]);
+  },
+  order_service(seen) {
+    assert.deepEqual(seen.charged, [...Array(20).keys()].map((order) => 100 + order), 'each once');
+    assert.equal(seen.dead.length, 1);
+    assert.match(seen.dead[0], /JSON/);
   },
   slow_store(seen) {
     const isTea = (cents) => (product) => product.name === 'tea' && product.cents === cents;
@@ -83,4 +88,13 @@ describe('examples', () => {
       assert.ok(stdout.split('\n').length >= 5, `it tells a story: ${stdout}`);
     });
   }
+
+  test('an outbox is worked off while its database restarts', BOUND, async () => {
+    servers ??= new Servers();
+    const [server, postgres] = [await servers.start(), await servers.postgres()];
+    const { story } = await import(pathToFileURL(path.join(examples, 'order_service.mjs')));
+    const seen = await story(server.url, { postgres: postgres.url, restart: () => postgres.restart() });
+    judges.order_service(seen);
+    assert.ok(seen.connections >= 2, 'it was away, and came back by itself');
+  });
 });

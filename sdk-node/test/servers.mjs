@@ -14,6 +14,18 @@ export async function startServer(options) {
   return servers.start(options);
 }
 
+/** A RabbitMQ of its own. */
+export async function startRabbit() {
+  servers ??= new Servers();
+  return servers.rabbit();
+}
+
+/** A Postgres of its own. */
+export async function startPostgres() {
+  servers ??= new Servers();
+  return servers.postgres();
+}
+
 /** Runs `body(client)` for `memory://` and for a server: the same promise on both. */
 export function onBoth(test, sentence, body) {
   for (const place of ['in memory', 'on a server']) {

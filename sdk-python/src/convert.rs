@@ -137,6 +137,11 @@ fn given_within(path: &str, given: Arg<'_>, depth: usize) -> PyResult<Value> {
     }
 }
 
+/// One argument as JSON, for what reads it to judge.
+pub fn json_value(name: &str, given: Arg<'_>) -> PyResult<Value> {
+    given_within(name, given, 0)
+}
+
 /// Settings from keyword arguments.
 pub fn read<T: Settings>(kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
     read_beside(&[], kwargs)

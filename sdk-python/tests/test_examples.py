@@ -87,7 +87,29 @@ def test_a_slow_store_is_asked_once(told: Any) -> None:
     assert (seen.failed, seen.loads_while_down) == (200, 2), "one load of each product"
 
 
-@pytest.mark.parametrize("example", ["payments", "http_api", "slow_store"])
+def test_every_order_is_charged_once_and_poison_is_kept(told: Any) -> None:
+    seen = told("order_service")
+    assert sorted(seen.charged.values()) == [100 + number for number in range(20)]
+    assert [error.split(":")[0] for error in seen.dead] == ["JSONDecodeError"]
+
+
+def test_an_outbox_is_worked_off_while_its_database_restarts(
+    servers: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("asyncpg")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    postgres, story = servers.postgres(), importlib.import_module("order_service").story
+
+    async def restart() -> None:
+        await asyncio.to_thread(postgres.restart)
+
+    seen = asyncio.run(asyncio.wait_for(story(server.url, postgres.url, restart), BOUND))
+    assert sorted(seen.charged.values()) == [100 + number for number in range(20)]
+    assert [error.split(":")[0] for error in seen.dead] == ["JSONDecodeError"]
+    assert seen.connections >= 2, "it was away, and came back by itself"
+
+
+@pytest.mark.parametrize("example", ["payments", "http_api", "order_service", "slow_store"])
 def test_a_newcomer_can_run_every_example_without_any_set_up(example: str) -> None:
     package = pathlib.Path(resil.__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -85,3 +85,18 @@ async def types_are_kept() -> None:
     for block in blocks:
         with block:
             pass
+
+
+async def workers_are_typed(client: resil.Client, message: resil.WorkerMessage) -> None:
+    worker = client.worker("orders", source={"type": "rabbit", "url": "amqp://127.0.0.1", "queue": "orders"}, drain="5s")
+    client.worker("orders", source={"type": "kafka"})  # type: ignore[arg-type]
+    client.worker("orders", wrkers=5)  # type: ignore[call-arg]
+
+    async def handle(message: resil.WorkerMessage) -> None:
+        raise resil.WorkError("no", "permanent")
+
+    assert_type(await worker.run(handle, judge=lambda error: "drop"), resil.workers.WorkerReport)
+    assert_type(worker.run(lambda message: print(message.payload)), resil.workers.WorkerReport)
+    assert_type(message.payload, bytes)
+    publisher = client.publisher({"type": "stream", "stream": "orders"})
+    assert_type(await publisher.publish("7 pieces", kind="order.placed", caused_by=message), str)

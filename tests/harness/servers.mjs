@@ -60,6 +60,16 @@ export class Servers {
     return new Server(this, await this.ask("start", { options: wishes(options) }));
   }
 
+  /** A RabbitMQ of its own; users are guest, consumer and producer. */
+  async rabbit() {
+    return new Broker(this, await this.ask("rabbit"));
+  }
+
+  /** A Postgres of its own, with the database postgres. */
+  async postgres() {
+    return new Broker(this, await this.ask("postgres"));
+  }
+
   /** One request as it is; rejects if it cannot be met. */
   async ask(what, fields = {}) {
     const answer = await new Promise((resolve, reject) => {
@@ -92,6 +102,33 @@ export class Servers {
 
   #mustStay() {
     for (const part of [this.#child, this.#child.stdin, this.#child.stdout]) part.ref();
+  }
+}
+
+/** A broker or a database; `url` says where it is. */
+class Broker {
+  #servers;
+  #id;
+
+  constructor(servers, { id, url }) {
+    this.#servers = servers;
+    this.#id = id;
+    this.url = url;
+  }
+
+  /** The crash, as by kill -9. */
+  async kill() {
+    await this.#servers.ask("kill_broker", { id: this.#id });
+  }
+
+  /** Up again on the same folder and port; one that still runs is killed first. */
+  async restart() {
+    await this.#servers.ask("restart_broker", { id: this.#id });
+  }
+
+  /** Until a kill cannot make RabbitMQ forget a new queue. */
+  async waitUntilRegistered(queue) {
+    await this.#servers.ask("registered", { id: this.#id, queue });
   }
 }
 

@@ -68,6 +68,14 @@ class Servers:
         options = _options(flavor, module_args, config, without_module)
         return Server(self, self.ask("start", options=options))
 
+    def rabbit(self) -> Broker:
+        """A RabbitMQ of its own; users are guest, consumer and producer."""
+        return Broker(self, self.ask("rabbit"))
+
+    def postgres(self) -> Broker:
+        """A Postgres of its own, with the database postgres."""
+        return Broker(self, self.ask("postgres"))
+
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """One request as it is; RuntimeError if it cannot be met."""
         line = json.dumps({"do": do, **fields}) + "\n"
@@ -96,6 +104,29 @@ class Servers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Broker:
+    """A broker or a database; `url` says where it is."""
+
+    url: str
+
+    def __init__(self, servers: Servers, description: Mapping[str, Any]) -> None:
+        self._servers = servers
+        self._id: int = description["id"]
+        self.url = description["url"]
+
+    def kill(self) -> None:
+        """The crash, as by kill -9."""
+        self._servers.ask("kill_broker", id=self._id)
+
+    def restart(self) -> None:
+        """Up again on the same folder and port; one that still runs is killed first."""
+        self._servers.ask("restart_broker", id=self._id)
+
+    def wait_until_registered(self, queue: str) -> None:
+        """Until a kill cannot make RabbitMQ forget a new queue."""
+        self._servers.ask("registered", id=self._id, queue=queue)
 
 
 class Server:

@@ -3,6 +3,7 @@
 mod broker_restarts;
 mod campaign;
 mod conformance;
+mod failover;
 mod places;
 mod publishing;
 mod rabbit;

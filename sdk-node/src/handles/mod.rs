@@ -9,3 +9,4 @@ pub mod limiter;
 pub mod policies;
 pub mod stored_policies;
 pub mod whole;
+pub mod worker;

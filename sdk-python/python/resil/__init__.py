@@ -59,6 +59,7 @@ from ._native import (
     after_fork_in_parent as _after_fork_in_parent,
     before_fork as _before_fork,
 )
+from .workers import WorkError
 
 # Imports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
 from ._native import (
@@ -84,11 +85,14 @@ from ._native import (
     Loaded,
     Lock,
     LockGuard,
+    Outbox,
     Outcome,
     Permit,
     Policies,
     Policy,
     PolicyWatch,
+    ProcessedEvents,
+    Publisher,
     RedriveRun,
     Retry,
     Run,
@@ -101,6 +105,8 @@ from ._native import (
     Verdicts,
     VersionedCached,
     WatchedPolicies,
+    Worker,
+    WorkerMessage,
 )
 from .errors import (
     BackendUnavailableError,
@@ -163,6 +169,7 @@ __all__ = [
     "Held",
     "Lost",
     "Pending",
+    "WorkError",
     "connect",
     "connect_sync",
     "is_testing",
@@ -192,11 +199,14 @@ __all__ += [
     "Loaded",
     "Lock",
     "LockGuard",
+    "Outbox",
     "Outcome",
     "Permit",
     "Policies",
     "Policy",
     "PolicyWatch",
+    "ProcessedEvents",
+    "Publisher",
     "RedriveRun",
     "Retry",
     "Run",
@@ -209,6 +219,8 @@ __all__ += [
     "Verdicts",
     "VersionedCached",
     "WatchedPolicies",
+    "Worker",
+    "WorkerMessage",
     "BackendUnavailableError",
     "BulkheadFullError",
     "CancelledError",

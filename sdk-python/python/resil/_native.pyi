@@ -39,6 +39,8 @@ from ._stubs.shared_bulkhead import *
 from ._stubs.shared_bulkhead import _MakesSharedBulkheads
 from ._stubs.testing import *
 from ._stubs.timeout import *
+from ._stubs.worker import *
+from ._stubs.worker import _MakesWorkers
 
 __version__: str
 
@@ -54,4 +56,5 @@ class Client(
     _MakesStoredPolicies,
     _MakesPolicies,
     _MakesSharedBulkheads,
+    _MakesWorkers,
 ): ...

@@ -52,7 +52,7 @@ pub fn words(given: Arg<'_>) -> PyResult<String> {
 }
 
 /// Its class and its text.
-fn error_words(error: Arg<'_>) -> String {
+pub fn error_words(error: Arg<'_>) -> String {
     let class = error.get_type().name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
     match error.str().map(|text| text.to_string_lossy().into_owned()) {
         Ok(text) if !text.is_empty() => format!("{class}: {text}"),
@@ -78,7 +78,7 @@ fn settlement(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> Settleme
 }
 
 /// Not an error of the handler: it was cut short. Whatever else it raises counts, or it would be given out for ever.
-fn is_interruption(py: Python<'_>, error: &PyErr) -> bool {
+pub fn is_interruption(py: Python<'_>, error: &PyErr) -> bool {
     let cancelled = py.import("asyncio").and_then(|asyncio| asyncio.getattr("CancelledError"));
     let is_cancelled = cancelled.and_then(|class| error.value(py).is_instance(&class));
     let is_an_end = error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<PySystemExit>(py);

@@ -20,6 +20,7 @@ pub mod shared_bulkhead;
 pub mod taken_letters;
 pub mod timeout;
 pub mod verdict;
+pub mod worker;
 
 use pyo3::prelude::*;
 
@@ -64,5 +65,10 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<timeout::PyTimeout>()?;
     module.add_class::<verdict::PyVerdict>()?;
     module.add_class::<verdict::PyVerdicts>()?;
+    module.add_class::<worker::PyOutbox>()?;
+    module.add_class::<worker::PyProcessedEvents>()?;
+    module.add_class::<worker::PyPublisher>()?;
+    module.add_class::<worker::PyWorker>()?;
+    module.add_class::<worker::PyWorkerMessage>()?;
     Ok(())
 }

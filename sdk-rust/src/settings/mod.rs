@@ -53,7 +53,7 @@ pub use crate::policy::{
     RetrySettings, TimeoutSettings,
 };
 pub use crate::shared_bulkhead::SharedBulkheadSettings;
-pub use crate::worker::WorkerSettings;
+pub use crate::worker::{OutgoingSettings, VerdictSettings, WorkerSettings};
 
 use crate::error::Error;
 
@@ -85,8 +85,14 @@ settings! {
     BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallSettings<'static>, ConnectSettings, DeadLettersSettings,
     Diagnosis, DispatcherSettings, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
     HedgeSettings, IdempotencySettings, Limit, LockSettings, PolicyFile, PolicySettings, RetrySettings, SharedBulkheadSettings,
-    TimeoutSettings, WorkerSettings,
+    TimeoutSettings, VerdictSettings, OutgoingSettings, WorkerSettings,
 }
+#[cfg(feature = "amqp")]
+settings! { crate::worker::rabbit::RabbitSettings }
+#[cfg(feature = "postgres")]
+settings! { crate::worker::postgres::OutboxSettings }
+#[cfg(feature = "redis")]
+settings! { crate::worker::streams::StreamSettings }
 
 /// Builder methods: one for each field that is named, which sets that field. Those of the second list set an `Option`.
 macro_rules! setters {

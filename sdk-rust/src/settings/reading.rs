@@ -60,6 +60,7 @@ impl de::Error for Wrong {
         let whole = |most: u64| format!("a whole number from 0 to {most}");
         let expected = match expected.as_str() {
             "u8" => whole(u64::from(u8::MAX)),
+            "u16" => whole(u64::from(u16::MAX)),
             "u32" => whole(u64::from(u32::MAX)),
             "u64" | "usize" => whole(u64::MAX),
             "f64" => "a number".to_owned(),

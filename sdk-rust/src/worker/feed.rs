@@ -71,6 +71,17 @@ impl<R> Feeder<R> {
         self.sender.capacity()
     }
 
+    /// Waits until half of them are: a question for one message costs as much as one for many, and the other half keeps the workers busy. False once
+    /// it is closed.
+    pub async fn has_much_capacity(&self) -> bool {
+        let half = self.sender.max_capacity().div_ceil(2);
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => false,
+            permits = self.sender.reserve_many(half) => permits.is_ok(),
+        }
+    }
+
     /// Waits until one is.
     pub async fn has_capacity(&self) -> bool {
         tokio::select! {

@@ -43,12 +43,15 @@
 //!
 //! # The map
 //! `source`: the trait. `looping`: taking, pausing, the end. `handling`: one message. `verdict`: what an error means. `upcast`: older forms.
-//! `ledger`, `streams`, `rabbit/`, `postgres/`: the sources, and the publishers beside them.
+//! `ledger`, `streams`, `rabbit/`, `postgres/`: the sources, and the publishers beside them. `any`, `foreign`, `local`: what other languages need.
 
+mod any;
 mod feed;
+mod foreign;
 mod handling;
 pub mod headers;
 mod ledger;
+mod local;
 mod looping;
 mod message;
 mod outgoing;
@@ -70,6 +73,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use self::any::{AnyPublisher, AnyReceipt, AnySource, SourceSettings};
+pub use self::foreign::{ForeignError, OutgoingSettings, VerdictSettings};
 pub use self::headers::Headers;
 pub use self::ledger::LedgerSource;
 pub use self::looping::{WorkerHealth, WorkerReport};

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Cmd, cmd};
+use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::entries::{StreamEntry, read_claimed, read_pending, read_read};
@@ -34,7 +35,7 @@ use super::source::{HealthCell, Incoming, Source, SourceError, SourceHealth};
 use crate::client::Client;
 use crate::error::Error;
 use crate::settings::setters;
-use crate::settings::span_text::{check_number, check_span};
+use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
 /// Who has what was given back.
@@ -45,7 +46,8 @@ const BLOCK: Duration = Duration::from_secs(1);
 const CLAIM_AT_ONCE: usize = 100;
 
 /// A stream, and how it is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default = "StreamSettings::unnamed")]
 pub struct StreamSettings {
     pub stream: String,
     /// The consumer group; it is made if it is not there. `resil` by default.
@@ -53,6 +55,7 @@ pub struct StreamSettings {
     /// How many messages are fetched ahead: 1 to 10,000; 10 by default.
     pub prefetch: u32,
     /// How long a consumer may be silent before its messages are another's: 100 ms to 1 day; 30 s by default.
+    #[serde(with = "span_text")]
     pub reclaim: Duration,
     /// What is acknowledged is deleted from the stream. Off by default.
     pub delete: bool,
@@ -74,6 +77,11 @@ impl StreamSettings {
         }
     }
 
+    /// What omitted fields have. Without a stream, which has no default.
+    fn unnamed() -> Self {
+        Self::new("")
+    }
+
     /// Sets [`group`](Self#structfield.group).
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
@@ -89,6 +97,9 @@ impl StreamSettings {
     }
 
     pub fn validate(&self) -> Result<(), Error> {
+        if self.stream.is_empty() {
+            return Err(Error::invalid("stream", "must name the stream"));
+        }
         check_number("prefetch", self.prefetch, 1, 10_000)?;
         check_span("reclaim", self.reclaim, Duration::from_millis(100), Duration::from_secs(86_400))
     }
@@ -201,7 +212,7 @@ impl StreamShared {
                 self.freshen().await?;
                 freshened = Instant::now();
             }
-            let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_capacity()).await;
+            let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_much_capacity()).await;
             match is_free {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),

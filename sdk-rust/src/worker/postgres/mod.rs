@@ -58,18 +58,19 @@ pub(super) fn verdict_of(error: &tokio_postgres::Error) -> Option<WorkVerdict> {
     if error.is_closed() {
         return Some(WorkVerdict::Retry(FailureClass::External));
     }
-    of_state(error.code()?)
+    of_state(error.code()?.code())
 }
 
-fn of_state(state: &SqlState) -> Option<WorkVerdict> {
-    Some(match state.code().get(..2)? {
+/// By the five characters of an SQLSTATE.
+pub(super) fn of_state(state: &str) -> Option<WorkVerdict> {
+    Some(match state.get(..2)? {
         // Connections, resources, an operator's doing.
         "08" | "53" | "57" | "58" => WorkVerdict::Retry(FailureClass::External),
         // Deadlocks and serialization: another attempt may pass.
         "40" | "55" => WorkVerdict::Retry(FailureClass::Transient),
         // Data that does not fit, constraints, users that may not.
         "22" | "23" | "28" => WorkVerdict::Permanent,
-        "42" if *state == SqlState::INSUFFICIENT_PRIVILEGE => WorkVerdict::Permanent,
+        "42" if state == SqlState::INSUFFICIENT_PRIVILEGE.code() => WorkVerdict::Permanent,
         _ => return None,
     })
 }
@@ -80,14 +81,14 @@ mod tests {
 
     #[test]
     fn states_of_postgres_are_told_apart() {
-        assert_eq!(of_state(&SqlState::UNIQUE_VIOLATION), Some(WorkVerdict::Permanent));
-        assert_eq!(of_state(&SqlState::INSUFFICIENT_PRIVILEGE), Some(WorkVerdict::Permanent));
-        assert_eq!(of_state(&SqlState::INVALID_PASSWORD), Some(WorkVerdict::Permanent));
+        assert_eq!(of_state(SqlState::UNIQUE_VIOLATION.code()), Some(WorkVerdict::Permanent));
+        assert_eq!(of_state(SqlState::INSUFFICIENT_PRIVILEGE.code()), Some(WorkVerdict::Permanent));
+        assert_eq!(of_state(SqlState::INVALID_PASSWORD.code()), Some(WorkVerdict::Permanent));
         let external = Some(WorkVerdict::Retry(FailureClass::External));
-        assert_eq!(of_state(&SqlState::TOO_MANY_CONNECTIONS), external);
-        assert_eq!(of_state(&SqlState::ADMIN_SHUTDOWN), external);
+        assert_eq!(of_state(SqlState::TOO_MANY_CONNECTIONS.code()), external);
+        assert_eq!(of_state(SqlState::ADMIN_SHUTDOWN.code()), external);
         let transient = Some(WorkVerdict::Retry(FailureClass::Transient));
-        assert_eq!(of_state(&SqlState::T_R_DEADLOCK_DETECTED), transient);
-        assert_eq!(of_state(&SqlState::UNDEFINED_TABLE), None);
+        assert_eq!(of_state(SqlState::T_R_DEADLOCK_DETECTED.code()), transient);
+        assert_eq!(of_state(SqlState::UNDEFINED_TABLE.code()), None);
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio_postgres::{Client as PostgresClient, GenericClient, Row};
 use tokio_util::task::AbortOnDropHandle;
@@ -22,7 +23,7 @@ use super::connect;
 use crate::client::Client;
 use crate::error::Error;
 use crate::settings::setters;
-use crate::settings::span_text::{check_number, check_span};
+use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 use crate::worker::feed::{Feed, Feeder, feed};
 use crate::worker::headers::{Headers, fresh_id};
@@ -33,7 +34,8 @@ use crate::worker::{OutgoingMessage, RECONNECT};
 const BOUND: Duration = Duration::from_secs(5);
 
 /// The table, and how messages get into it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Outbox {
     table: String,
 }
@@ -41,6 +43,14 @@ pub struct Outbox {
 impl Default for Outbox {
     fn default() -> Self {
         Self { table: "resil_outbox".to_owned() }
+    }
+}
+
+impl TryFrom<String> for Outbox {
+    type Error = Error;
+
+    fn try_from(table: String) -> Result<Self, Error> {
+        Self::new(&table)
     }
 }
 
@@ -82,36 +92,44 @@ CREATE INDEX IF NOT EXISTS {index}_by_due ON {table} (due_at, position);
         )
     }
 
+    /// What adds a message: its id, type, aggregate, schema, headers (JSON) and payload. An id that is there already is not added again.
+    pub fn insert(&self) -> String {
+        format!(
+            "INSERT INTO {} (id, type, aggregate, schema, headers, payload) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
+            self.table
+        )
+    }
+
     /// Adds a message in the transaction of what it tells of. An id that is there already is not added again.
     pub async fn add(
         &self,
         transaction: &impl GenericClient,
         message: &OutgoingMessage,
     ) -> Result<(), tokio_postgres::Error> {
-        let insert = format!(
-            "INSERT INTO {} (id, type, aggregate, schema, headers, payload) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
-            self.table
-        );
         let headers = message.headers.to_bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let schema = message.schema.map(|schema| i32::try_from(schema).unwrap_or(i32::MAX));
         let payload = &message.payload[..];
         transaction
-            .execute(&insert, &[&message.id, &message.kind, &message.aggregate, &schema, &headers, &payload])
+            .execute(&self.insert(), &[&message.id, &message.kind, &message.aggregate, &schema, &headers, &payload])
             .await
             .map(drop)
     }
 }
 
 /// An outbox, and how it is read.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default = "OutboxSettings::unnamed")]
 pub struct OutboxSettings {
     pub url: String,
+    #[serde(rename = "table")]
     pub outbox: Outbox,
     /// How many messages are claimed ahead: 1 to 10,000; 10 by default.
     pub prefetch: u32,
     /// How long a claim lasts, once its process falls silent: 100 ms to 1 day; 30 s by default.
+    #[serde(with = "span_text")]
     pub claim: Duration,
     /// How often an empty outbox is looked at: 10 ms to 1 h; 500 ms by default.
+    #[serde(with = "span_text")]
     pub poll: Duration,
 }
 
@@ -138,7 +156,15 @@ impl OutboxSettings {
         }
     }
 
+    /// What omitted fields have. Without a URL, which has no default.
+    fn unnamed() -> Self {
+        Self::new("")
+    }
+
     pub fn validate(&self) -> Result<(), Error> {
+        if self.url.parse::<tokio_postgres::Config>().is_err() || self.url.is_empty() {
+            return Err(Error::invalid("url", "must be postgres://user:password@host:port/database"));
+        }
         check_number("prefetch", self.prefetch, 1, 10_000)?;
         check_span("claim", self.claim, Duration::from_millis(100), Duration::from_secs(86_400))?;
         check_span("poll", self.poll, Duration::from_millis(10), Duration::from_secs(3_600))
@@ -202,7 +228,7 @@ async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<Outb
                 shared.renew().await?;
                 renewed = Instant::now();
             }
-            match tokio::time::timeout(step, feeder.has_capacity()).await {
+            match tokio::time::timeout(step, feeder.has_much_capacity()).await {
                 Ok(true) => shared.claim(&feeder).await,
                 Ok(false) => Ok(None),
                 Err(_) => Ok(Some(Duration::ZERO)),

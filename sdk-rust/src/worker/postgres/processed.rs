@@ -24,6 +24,10 @@ CREATE TABLE IF NOT EXISTS processed_events (
 CREATE INDEX IF NOT EXISTS processed_events_by_age ON processed_events (processed_at);
 ";
 
+    /// What adds an event of a consumer. It was not processed before if this inserts a row.
+    pub const INSERT: &'static str =
+        "INSERT INTO processed_events (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
     /// `consumer` names what the effect is: one event may have one in each of several.
     pub fn new(consumer: impl Into<String>) -> Self {
         Self { consumer: consumer.into() }
@@ -31,8 +35,7 @@ CREATE INDEX IF NOT EXISTS processed_events_by_age ON processed_events (processe
 
     /// True if the event was not processed before. The row goes with `transaction`: roll it back, and the event was not processed.
     pub async fn is_first(&self, transaction: &impl GenericClient, event_id: &str) -> Result<bool, Error> {
-        let insert = "INSERT INTO processed_events (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        Ok(transaction.execute(insert, &[&self.consumer, &event_id]).await? == 1)
+        Ok(transaction.execute(Self::INSERT, &[&self.consumer, &event_id]).await? == 1)
     }
 
     /// Forgets what was processed longer ago than `age`, at most `limit` events. How many. Keep them for longer than anything can be delivered

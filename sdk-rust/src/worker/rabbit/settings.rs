@@ -1,6 +1,7 @@
 //! What to connect to, as whom, and what is there.
 
 use lapin::uri::{AMQPUri, AMQPUserInfo};
+use serde::Deserialize;
 
 use super::super::WorkerSettings;
 use crate::error::Error;
@@ -13,7 +14,8 @@ const HEARTBEAT_S: u16 = 10;
 const CONNECT_MS: u64 = 5_000;
 
 /// What kind of queue is declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
     /// Replicated, durable, and it counts deliveries.
     #[default]
@@ -25,7 +27,8 @@ pub enum QueueKind {
 }
 
 /// Messages of an exchange that go to the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RabbitBinding {
     pub exchange: String,
     /// `direct`, `fanout`, `topic` or `headers`.
@@ -34,7 +37,8 @@ pub struct RabbitBinding {
 }
 
 /// A queue, and how it is used. Omitted fields have their defaults.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default = "RabbitSettings::unnamed")]
 pub struct RabbitSettings {
     /// `amqp://user:password@host:port/vhost`, or `amqps://`.
     pub url: String,
@@ -81,6 +85,11 @@ impl RabbitSettings {
             bindings: Vec::new(),
             single_active: false,
         }
+    }
+
+    /// What omitted fields have. Without a queue, which has no default.
+    fn unnamed() -> Self {
+        Self::new("amqp://127.0.0.1", "")
     }
 
     /// By the environment. `handler` is the name of the handler, such as `BALANCE_CREATE`:

@@ -207,3 +207,56 @@ fn pauses_before_a_reconnect_double_with_full_jitter() {
     assert!(drawn.iter().zip(&nominal).all(|(delay, most)| delay.as_millis() as u64 <= *most), "{drawn:?}");
     assert!(drawn.iter().collect::<std::collections::HashSet<_>>().len() > 4, "they differ: {drawn:?}");
 }
+
+#[tokio::test]
+async fn local_handlers_are_polled_where_the_worker_is() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let client = client().await;
+    for id in ["a", "b", "c"] {
+        with_letter(&client, Letter::of("shop", id).payload(id)).await;
+    }
+    let settings = WorkerSettings::new().deadline(Duration::from_millis(200));
+    let worker = client.worker("orders", settings).unwrap();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    // Neither of these can leave this thread.
+    let (seen, dropped) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
+    struct Noted(Rc<RefCell<u32>>);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            *self.0.borrow_mut() += 1;
+        }
+    }
+    let report = worker.run_local(source, |message| {
+        let (seen, noted, stop) = (Rc::clone(&seen), Noted(Rc::clone(&dropped)), worker.stopper());
+        async move {
+            seen.borrow_mut().push(message.id().to_owned());
+            match message.id() {
+                "shop/a" => panic!("boom"),
+                "shop/b" => std::future::pending::<()>().await,
+                _ => tokio::time::sleep(Duration::from_millis(400)).await,
+            }
+            drop(noted);
+            stop.cancel();
+            Ok(())
+        }
+    });
+    let stop = worker.stopper();
+    let stopping = async {
+        for _ in 0..2_000 {
+            let report = worker.health().report;
+            if report.dead == 2 && report.retried >= 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(report, stopping);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.dead), (0, 2), "past their deadlines: {report:?}");
+    assert!(report.retried >= 1, "{report:?}");
+    assert_eq!(*dropped.borrow() as usize, seen.borrow().len(), "nothing of a handler is left");
+    let failed = worker.ledger().get("shop/a").await.unwrap().unwrap();
+    assert_eq!(failed.last_error.as_deref(), Some("the handler crashed: boom"));
+}

@@ -55,6 +55,22 @@ pub enum Request {
         #[serde(default)]
         resp3: bool,
     },
+    /// A broker or a database of its own, with an `id` and a `url`.
+    Rabbit,
+    Postgres,
+    /// The crash of one of these.
+    KillBroker {
+        id: u64,
+    },
+    /// Up again on the same folder and port; one that still runs is killed first.
+    RestartBroker {
+        id: u64,
+    },
+    /// Waits until a kill of RabbitMQ cannot make it forget a new queue.
+    Registered {
+        id: u64,
+        queue: String,
+    },
     /// The server's log so far.
     Log {
         id: u64,

@@ -4,15 +4,45 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use resil_harness::{Server, error_line, reply, wait_for_sync};
+use resil_harness::{Postgres, RabbitMq, Server, error_line, reply, wait_for_sync};
 use serde_json::{Value, json};
 
 use crate::request::Request;
 use crate::word::{Word, json_of};
 
+/// What is no server of ours.
+enum Broker {
+    Rabbit(RabbitMq),
+    Postgres(Postgres),
+}
+
+impl Broker {
+    fn url(&self) -> String {
+        match self {
+            Self::Rabbit(rabbit) => rabbit.url(),
+            Self::Postgres(postgres) => postgres.url(),
+        }
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Self::Rabbit(rabbit) => rabbit.kill(),
+            Self::Postgres(postgres) => postgres.kill(),
+        }
+    }
+
+    fn restart(&mut self) {
+        match self {
+            Self::Rabbit(rabbit) => rabbit.restart(),
+            Self::Postgres(postgres) => postgres.restart(),
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Room {
     servers: BTreeMap<u64, Server>,
+    brokers: BTreeMap<u64, Broker>,
     last_id: u64,
 }
 
@@ -70,6 +100,23 @@ impl Room {
                 Ok(json!({ "id": id }))
             }
             Request::Say { id, words, resp3 } => said(self.running(id)?, words, resp3),
+            Request::Rabbit => Ok(self.keep_broker(Broker::Rabbit(RabbitMq::start()))),
+            Request::Postgres => Ok(self.keep_broker(Broker::Postgres(Postgres::start()))),
+            Request::KillBroker { id } => {
+                self.broker(id)?.kill();
+                Ok(json!({ "id": id }))
+            }
+            Request::RestartBroker { id } => {
+                self.broker(id)?.restart();
+                Ok(json!({ "id": id }))
+            }
+            Request::Registered { id, queue } => match self.broker(id)? {
+                Broker::Rabbit(rabbit) => {
+                    rabbit.wait_until_registered(&queue);
+                    Ok(json!({ "id": id }))
+                }
+                Broker::Postgres(_) => Err(format!("{id} has no queues")),
+            },
             Request::Log { id } => Ok(json!({ "id": id, "log": self.server(id)?.log() })),
             Request::Stop { id } => {
                 drop(self.servers.remove(&id).ok_or_else(|| unknown(id))?);
@@ -83,6 +130,17 @@ impl Room {
         let description = described(self.last_id, &server);
         self.servers.insert(self.last_id, server);
         description
+    }
+
+    fn keep_broker(&mut self, broker: Broker) -> Value {
+        self.last_id += 1;
+        let description = json!({ "id": self.last_id, "url": broker.url() });
+        self.brokers.insert(self.last_id, broker);
+        description
+    }
+
+    fn broker(&mut self, id: u64) -> Result<&mut Broker, String> {
+        self.brokers.get_mut(&id).ok_or_else(|| unknown(id))
     }
 
     fn server(&mut self, id: u64) -> Result<&mut Server, String> {

@@ -1,0 +1,209 @@
+'use strict';
+/**
+ * Messages of a queue, handled by a function: workers, publishers, and the texts of what belongs in a database.
+ */
+const native = require('./native.js');
+const { ask, atOnce, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+const { Shape, run, through } = require('./calls.js');
+const { behind } = require('./guard.js');
+
+const VERDICT = ['verdict', 'after', 'failureClass'];
+/** Where a message is among those that are handled: for what is sent because of it. */
+const HANDLED = Symbol('handled');
+/** How many causes of an error are looked at. */
+const CAUSES_MAX = 8;
+/** An SQLSTATE: a class that begins with a digit, or a few that begin with a letter. */
+const SQL_STATE = /^[0-9A-Z]{5}$/;
+
+/** Thrown by a handler that knows what is to become of its message. */
+class WorkError extends Error {
+  constructor(message, verdict = 'retry', options = {}) {
+    const { after, failureClass, cause } = given.only('options', options, ['after', 'failureClass', 'cause']);
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'WorkError';
+    this.verdict = given.text('verdict', verdict);
+    this.after = after;
+    this.failureClass = failureClass;
+  }
+}
+
+/** What is known of an error, for the native half to judge. */
+function knownOf(error) {
+  if (typeof error !== 'object' || error === null) return {};
+  const known = {};
+  const { code } = error;
+  const status = error.response?.status ?? error.response?.statusCode ?? error.statusCode ?? error.status;
+  if (Number.isInteger(status) && status >= 100 && status <= 599) known.status = status;
+  if (typeof code === 'string' && /^E[A-Z_]+$/.test(code)) known.errno = code;
+  else if (typeof code === 'string' && SQL_STATE.test(code)) known.sqlState = code;
+  if (error instanceof SyntaxError) known.isUnreadable = true;
+  if (error.name === 'AbortError') known.isCancelled = true;
+  return known;
+}
+
+/** Of the error, or of the first of its causes that says something. */
+function facts(error) {
+  let current = error;
+  for (let depth = 0; depth < CAUSES_MAX && current !== undefined && current !== null; depth += 1) {
+    const known = knownOf(current);
+    if (Object.keys(known).length > 0) return known;
+    current = current.cause;
+  }
+  return {};
+}
+
+/** A verdict by its name, or with more. */
+function verdictJson(name, said) {
+  const all = typeof said === 'string' ? { verdict: said } : given.only(name, said, VERDICT);
+  const present = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
+  return `{"verdict":${given.json(name, present)}}`;
+}
+
+function bytes(name, said) {
+  if (typeof said === 'string') return Buffer.from(given.text(name, said));
+  if (said instanceof Uint8Array) return Buffer.from(said.buffer, said.byteOffset, said.byteLength);
+  throw wrongType(name, 'a string or a Uint8Array', said);
+}
+
+/** The loop: each attempt is a message. What the handler throws is described here, and judged natively. */
+class WorkShape extends Shape {
+  constructor(handled, judge) {
+    super();
+    this.handled = handled;
+    this.judge = judge;
+  }
+
+  run(call, context, detail) {
+    // A worker may go on for ever: nothing is kept of messages that are settled.
+    for (const id of Object.keys(call.attempts)) if (call.attempts[id]?.isEnded) delete call.attempts[id];
+    const { json, payload } = this.handled.parts(detail.item);
+    const message = { ...JSON.parse(json), payload };
+    Object.defineProperty(message, 'signal', { get: () => context.signal });
+    Object.defineProperty(message, 'timeLeftMs', { get: () => this.handled.timeLeftMs(detail.item) });
+    Object.defineProperty(message, HANDLED, { value: { handled: this.handled, number: detail.item } });
+    return call.fn(message, context);
+  }
+
+  value(json) { return JSON.parse(json); }
+
+  /** An error of ours is judged natively, unless the caller's judge has something to say, or fails. */
+  ownParts(error) {
+    try {
+      return this.judged(error) === undefined ? super.ownParts(error) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  recorded(call, error) {
+    const said = this.judged(error);
+    if (said !== undefined) return Buffer.from(verdictJson('what judge returned', said));
+    if (error instanceof WorkError) {
+      const { verdict, after, failureClass } = error;
+      return Buffer.from(verdictJson('a WorkError', { verdict, after, failureClass }));
+    }
+    return Buffer.from(JSON.stringify(facts(error)));
+  }
+
+  judged(error) {
+    if (this.judge === undefined) return undefined;
+    return atOnce('judge', 'undefined, a verdict such as "permanent", or an object', this.judge(error)) ?? undefined;
+  }
+}
+
+function dated(health) {
+  return health?.since === undefined ? health : { ...health, since: new Date(health.since) };
+}
+
+/** Handles the messages of one queue. */
+class Worker {
+  constructor(client, name, options) {
+    given.nonEmpty('name', name);
+    const { source, ...settings } = given.options('options', options);
+    const json = given.settings('options', settings);
+    const from = source === undefined || source === null ? undefined : given.json('source', given.options('source', source));
+    behind(this, { _inner: given.reading(['source'], () => client.worker(name, from, json)) });
+  }
+
+  get name() { return this._inner.name; }
+
+  async run(handler, options) {
+    given.atMost('run', arguments, 2);
+    given.func('handler', handler);
+    const { judge, signal } = given.only('options', options, ['judge', 'signal']);
+    if (judge !== undefined) given.func('judge', judge);
+    const stop = given.signal(signal);
+    if (stop?.aborted === true) this.stop();
+    const stopped = () => this.stop();
+    stop?.addEventListener('abort', stopped, { once: true });
+    try {
+      const handled = native.HandledWork.make();
+      return await through(new WorkShape(handled, judge), handler, undefined, () => this._inner.run(handled));
+    } finally {
+      stop?.removeEventListener('abort', stopped);
+    }
+  }
+
+  stop() { this._inner.stop(); }
+
+  health() {
+    const health = JSON.parse(ask(() => this._inner.health()));
+    return health.source === undefined ? health : { ...health, source: dated(health.source) };
+  }
+}
+
+/** What is said of a message that is sent: native arguments. */
+function outgoing(payload, options) {
+  const { headers = {}, causedBy, ...how } = given.options('options', options);
+  const cause = causedBy === undefined ? undefined : causedBy?.[HANDLED];
+  if (causedBy !== undefined && cause === undefined) throw wrongType('causedBy', 'a message of a worker', causedBy);
+  for (const [name, text] of Object.entries(given.options('headers', headers))) given.text(`headers.${name}`, text);
+  return [bytes('payload', payload), given.settings('options', how), JSON.stringify(headers), cause?.handled, cause?.number];
+}
+
+/** Sends messages to a queue of RabbitMQ, or to a stream. */
+class Publisher {
+  constructor(client, to) {
+    const json = given.json('to', given.options('to', to));
+    behind(this, { _inner: ask(() => client.publisher(json)) });
+  }
+
+  async publish(payload, options) {
+    given.atMost('publish', arguments, 2);
+    const said = outgoing(payload, options);
+    return run(undefined, () => this._inner.publish(...said));
+  }
+
+  health() { return dated(JSON.parse(ask(() => this._inner.health()))); }
+
+  async close() { await run(undefined, () => this._inner.close()); }
+}
+
+/** An outbox table: what makes it, and what adds a message in a transaction of yours. */
+class Outbox {
+  constructor(table) {
+    const name = given.optionalText('table', table);
+    behind(this, { _inner: ask(() => native.Outbox.make(name)) });
+  }
+
+  migration() { return this._inner.migration(); }
+  insert() { return this._inner.insert(); }
+
+  row(payload, options) {
+    const said = outgoing(payload, options);
+    const { id, kind, aggregate, schema, headers, payload: body } = ask(() => this._inner.row(...said));
+    return [id, kind ?? null, aggregate ?? null, schema ?? null, headers ?? null, body];
+  }
+}
+
+/** Events whose effect happens once: the texts of a table that says which did. */
+class ProcessedEvents {
+  static migration() { return native.processedEvents()[0]; }
+  static insert() { return native.processedEvents()[1]; }
+}
+
+const publisher = (...said) => new Publisher(...said);
+publisher.most = 1;
+
+module.exports = { Outbox, ProcessedEvents, Publisher, WorkError, Worker, made: { publisher, worker: (...said) => new Worker(...said) } };
