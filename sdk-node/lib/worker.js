@@ -66,6 +66,16 @@ function bytes(name, said) {
   throw wrongType(name, 'a string or a Uint8Array', said);
 }
 
+/** What a handler throws because its signal was aborted is no failure of its message. */
+async function untilCutOff(handler, message, context) {
+  try {
+    return await handler(message, context);
+  } catch (error) {
+    if (error instanceof WorkError || !context.signal.aborted) throw error;
+    throw Object.assign(new Error('the handler was cut off', { cause: error }), { name: 'AbortError' });
+  }
+}
+
 /** The loop: each attempt is a message. What the handler throws is described here, and judged natively. */
 class WorkShape extends Shape {
   constructor(handled, judge) {
@@ -82,7 +92,7 @@ class WorkShape extends Shape {
     Object.defineProperty(message, 'signal', { get: () => context.signal });
     Object.defineProperty(message, 'timeLeftMs', { get: () => this.handled.timeLeftMs(detail.item) });
     Object.defineProperty(message, HANDLED, { value: { handled: this.handled, number: detail.item } });
-    return call.fn(message, context);
+    return untilCutOff(call.fn, message, context);
   }
 
   value(json) { return JSON.parse(json); }
