@@ -354,7 +354,11 @@ ALSO = {
     "text": "file|document",
     "words": "command",
     "name": "there is no policy|no stored policy|has no partition|NOPOLICY|has no version",
-    "expecting": "VERSION",
+    "expecting": "VERSION|IF must|NOPOLICY",
+    "document": "is not known",
+    "actor": "NOPOLICY",
+    "reason": "NOPOLICY",
+    "path": "os error|NUL byte",
     "version": "has no version|VERSION",
     "fn": "coroutine",
     # A ledger checks these, and names them as its command does.

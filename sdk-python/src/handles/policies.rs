@@ -35,7 +35,8 @@ fn document(given: Arg<'_>) -> PyResult<String> {
     if given.cast::<PyDict>().is_err() {
         return Err(wrong_type("document", "a dict, or JSON as str", given));
     }
-    imported!(given.py(), "json", "dumps")?.call1((given,))?.extract()
+    let written = imported!(given.py(), "json", "dumps")?.call1((given,));
+    written.map_err(|error| wrong_value("document", format!("cannot become JSON: {error}")))?.extract()
 }
 
 fn changed(
