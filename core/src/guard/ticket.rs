@@ -214,7 +214,7 @@ impl Tickets {
         live
     }
 
-    /// Frees at most so many, whichever.
+    /// Frees at most so many of them.
     pub(super) fn discard(&mut self, most: usize) {
         for _ in 0..most {
             self.by_end.pop_first();

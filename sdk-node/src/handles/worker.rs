@@ -53,12 +53,12 @@ fn parts(message: &WorkerMessage) -> WorkParts {
 
 /// The messages that are being handled, by their numbers.
 #[derive(Default)]
-struct Handled {
+struct UnderWork {
     all: HashMap<u32, Arc<WorkerMessage>>,
     last: u32,
 }
 
-type SharedHandled = Rc<RefCell<Handled>>;
+type SharedHandled = Rc<RefCell<UnderWork>>;
 
 /// One of them, for as long as this lives.
 struct Entered {

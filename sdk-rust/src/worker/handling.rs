@@ -174,6 +174,8 @@ where
         self.running.meters.seconds.record(clock.now().saturating_sub(begun));
         match ended {
             Ended::Returned(Ok(())) => SettleAs::Done,
+            // It was told to end, and says so in its own way.
+            Ended::Returned(Err(_)) if self.running.cut_off.is_cancelled() => SettleAs::GivenBack(Duration::ZERO),
             Ended::Returned(Err(error)) => self.failed(&error),
             Ended::Panicked(text) => self.failed(&WorkError::retry(format!("the handler crashed: {text}"))),
             Ended::Cancelled => SettleAs::GivenBack(Duration::ZERO),

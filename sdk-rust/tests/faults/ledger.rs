@@ -350,3 +350,59 @@ async fn a_loop_without_its_replica_says_so_and_goes_on() {
     // The failures are with the primary, and nobody else knows of them.
     assert_eq!((report.done, report.failed, report.unsettled), (3, 0, 3), "{report:?}");
 }
+
+/// Primaries are killed one after the other, and the replica of each takes its place under the same address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loop_carried_over_failovers_ends_every_message_once() {
+    const ROUNDS: u32 = 3;
+    const EACH: u32 = 12;
+    let mut primary = Server::fresh();
+    let mut replica = Server::replica_of(&primary, resil_harness::Options::default());
+    wait_for_sync(&primary, &replica);
+    let proxy = Proxy::to(&primary).await;
+    let client = options(&proxy.url()).connect().await.expect("there");
+    let letters = ledger(&client, settings().replicas(1)).await;
+    let soon = ClassChange::default().base(ms(100)).cap(ms(100)).retries(2);
+    letters.configure(&LedgerChange::new().transient(soon)).await.expect("configured");
+    let stop = CancellationToken::new();
+    let task = tokio::spawn({
+        let (letters, until) = (letters.clone(), stop.clone());
+        async move {
+            let handler = |message: Arc<TakenMessage>| async move {
+                tokio::time::sleep(ms(30)).await;
+                // Every fourth never succeeds.
+                let number: u32 = message.id().trim_start_matches("shop/").parse().expect("a number");
+                if number % 4 == 3 { Err(std::io::Error::other("no luck")) } else { Ok(()) }
+            };
+            letters.run_until(&until, |error: &std::io::Error| Settlement::of(error), handler).await
+        }
+    });
+    for round in 0..ROUNDS {
+        for number in 0..EACH {
+            // Whatever it takes: from here on it is safe.
+            fail(&letters, round * EACH + number).await;
+        }
+        primary.kill9();
+        resil_harness::ok(&mut replica.connect(), &["REPLICAOF", "NO", "ONE"]);
+        primary = replica;
+        replica = Server::replica_of(&primary, resil_harness::Options::default());
+        wait_for_sync(&primary, &replica);
+        proxy.turn_to(&primary);
+    }
+    let standing = async |number: u32| letters.standing(&format!("shop/{number}")).await;
+    for number in 0..ROUNDS * EACH {
+        let end = if number % 4 == 3 { LetterState::Dead } else { LetterState::Done };
+        eventually(&format!("order {number} has ended"), async || {
+            let standing = standing(number).await;
+            assert_ne!(standing, Ok(None), "order {number} is lost");
+            standing == Ok(Some(end))
+        })
+        .await;
+    }
+    let report = end_loop(stop, task).await;
+    println!("{report:?}");
+    // What is dead is there once, and nothing else is.
+    let info = letters.info().await.expect("there");
+    assert_eq!((info.entries, info.dead), (u64::from(ROUNDS * EACH / 4), u64::from(ROUNDS * EACH / 4)), "{info:?}");
+    client.shutdown(ms(5_000)).await;
+}

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -57,6 +58,7 @@ impl State {
 
 pub struct Proxy {
     address: SocketAddr,
+    target: Arc<AtomicU16>,
     state: Arc<watch::Sender<State>>,
     accepting: tokio::task::JoinHandle<()>,
 }
@@ -65,11 +67,11 @@ impl Proxy {
     pub async fn to(server: &Server) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
-        let target = server.port();
+        let target = Arc::new(AtomicU16::new(server.port()));
         let fine = State { weather: Weather::Fine, era: 0, server_era: 0, client_era: 0 };
         let state = Arc::new(watch::Sender::new(fine));
         let accepting = tokio::spawn({
-            let state = Arc::clone(&state);
+            let (state, target) = (Arc::clone(&state), Arc::clone(&target));
             async move {
                 loop {
                     let Ok((inner, _)) = listener.accept().await else { return };
@@ -77,15 +79,21 @@ impl Proxy {
                         continue;
                     }
                     // It is connected to later if the server does not accept now.
-                    tokio::spawn(carry(inner, target, state.subscribe()));
+                    tokio::spawn(carry(inner, target.load(SeqCst), state.subscribe()));
                 }
             }
         });
-        Self { address, state, accepting }
+        Self { address, target, state, accepting }
     }
 
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
+    }
+
+    /// Ends every connection; the next ones are to another server.
+    pub fn turn_to(&self, server: &Server) {
+        self.target.store(server.port(), SeqCst);
+        self.cut();
     }
 
     /// Ends every connection.

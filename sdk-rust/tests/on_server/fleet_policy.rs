@@ -153,7 +153,7 @@ async fn the_server_sheds_by_priority() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_go_on_while_the_server_is_away_and_after_a_deletion() {
+async fn calls_are_made_while_the_server_is_away_and_after_a_deletion() {
     let server = Server::fresh();
     let relay = Relay::to(server.port());
     let operator = resil::connect(&server.url()).await.unwrap();

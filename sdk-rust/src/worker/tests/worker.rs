@@ -87,6 +87,25 @@ async fn what_runs_at_the_end_of_a_drain_goes_back_uncounted() {
 }
 
 #[tokio::test]
+async fn a_handler_that_fails_because_the_drain_ended_is_not_counted() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new().drain(Duration::from_millis(50))).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |message| {
+        stop.cancel();
+        async move {
+            message.cancelled().cancelled().await;
+            Err(WorkError::retry("interrupted"))
+        }
+    });
+    assert_eq!(report.await.unwrap().given_back, 1);
+    let letter = worker.ledger().get("shop/a").await.unwrap().unwrap();
+    assert_eq!((letter.state, letter.attempt), (LetterState::Waiting, 1));
+}
+
+#[tokio::test]
 async fn a_shutdown_of_the_client_ends_the_worker() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "a").payload("x")).await;
