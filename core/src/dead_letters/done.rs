@@ -20,7 +20,7 @@ pub struct Done {
 pub struct Dones {
     ends: VecDeque<Remembered>,
     ids: VecDeque<u8>,
-    /// By the hash of the id: how many ends there were before.
+    /// By the hash of the id: how many ends there were before its last one.
     by_hash: Hashed,
     /// How many have been forgotten, and how many bytes of ids with them.
     forgotten: u64,
@@ -61,18 +61,17 @@ impl Dones {
 
     /// The last end of `id`, if it is still remembered.
     pub fn get(&self, id: &[u8], now: Instant) -> Option<&Done> {
-        // An id can have ended more than once.
-        let mut last = None;
-        self.by_hash.find(self.by_hash.hash(id), |number| {
+        let done = &self.ends.get(self.last_of(id, self.by_hash.hash(id))?)?.done;
+        (done.at.plus(DONE_REMEMBERED) > now).then_some(done)
+    }
+
+    /// Where the last end of `id` stands.
+    fn last_of(&self, id: &[u8], hash: u64) -> Option<usize> {
+        self.by_hash.find(hash, |number| {
             let position = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
             let end = self.ends.get(position)?;
-            if end.len == id.len() && self.id_of(end).eq(id) {
-                last = last.max(Some(position));
-            }
-            None::<()>
-        });
-        let done = &self.ends.get(last?)?.done;
-        (done.at.plus(DONE_REMEMBERED) > now).then_some(done)
+            (end.len == id.len() && self.id_of(end).eq(id)).then_some(position)
+        })
     }
 
     /// Looks at where as many ends will be remembered, and as many forgotten.
@@ -85,7 +84,12 @@ impl Dones {
 
     pub fn remember(&mut self, id: &[u8], done: Done) {
         let (hash, start) = (self.by_hash.hash(id), self.forgotten_bytes + self.ids.len() as u64);
+        let before = self.last_of(id, hash);
         self.by_hash.insert(hash, self.forgotten + self.ends.len() as u64);
+        // Only the last end of an id is found: one that ends very often costs no more than others.
+        if let Some(before) = before {
+            self.by_hash.remove(hash, self.forgotten + before as u64);
+        }
         self.ids.extend(id);
         self.ends.push_back(Remembered { done, start, len: id.len(), hash });
     }
@@ -103,5 +107,33 @@ impl Dones {
             self.ends.pop_front();
             self.forgotten += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn done(fence: u64) -> Done {
+        Done { fence, digest: None, at: Instant::from_us(1_800_000_000_000_000) }
+    }
+
+    #[test]
+    fn an_id_that_ends_often_is_found_by_its_last_end_and_looked_up_once() {
+        let (mut dones, now) = (Dones::default(), done(0).at);
+        for fence in 0..3 * DONES_MAX as u64 {
+            dones.remember(b"again", done(fence));
+            if fence % 7 == 0 {
+                dones.remember(fence.to_string().as_bytes(), done(fence));
+            }
+            dones.forget(now);
+            assert_eq!(dones.get(b"again", now).map(|done| done.fence), Some(fence));
+            assert!(dones.by_hash.len() <= dones.len() / 7 + 2, "{} of {}", dones.by_hash.len(), dones.len());
+        }
+        dones.forget(now.plus(DONE_REMEMBERED));
+        assert_eq!((dones.len(), dones.by_hash.len()), (0, 0));
+        assert_eq!(dones.get(b"again", now), None);
     }
 }
