@@ -14,7 +14,7 @@ use resil::dead_letters::{
     Settlement, TakenMessage,
 };
 use resil::{CancellationToken, Client, Code, Error};
-use resil_harness::{Server, wait_for_sync};
+use resil_harness::{Server, wait_for_sync, wait_until_counted};
 use tokio::task::JoinHandle;
 
 use crate::proxy::{Proxy, Way};
@@ -292,7 +292,7 @@ async fn a_shutdown_waits_for_handlers_and_gives_the_rest_back() {
 async fn a_failure_is_safe_with_a_replica_or_an_error() {
     let primary = Server::fresh();
     let mut replica = Server::replica_of(&primary, resil_harness::Options::default());
-    wait_for_sync(&primary, &replica);
+    wait_until_counted(&primary, &replica);
     let client = client(&primary).await;
     let letters = ledger(&client, settings().replicas(1)).await;
     let verdict = letters.fail(&order(0), "timeout").await.expect("it is safe");
@@ -330,7 +330,7 @@ async fn a_failure_is_safe_with_a_replica_or_an_error() {
 async fn a_loop_without_its_replica_says_so_and_goes_on() {
     let primary = Server::fresh();
     let mut replica = Server::replica_of(&primary, resil_harness::Options::default());
-    wait_for_sync(&primary, &replica);
+    wait_until_counted(&primary, &replica);
     let client = client(&primary).await;
     let letters = ledger(&client, settings().replicas(1)).await;
     for number in 0..3 {
@@ -358,7 +358,7 @@ async fn a_loop_carried_over_failovers_ends_every_message_once() {
     const EACH: u32 = 12;
     let mut primary = Server::fresh();
     let mut replica = Server::replica_of(&primary, resil_harness::Options::default());
-    wait_for_sync(&primary, &replica);
+    wait_until_counted(&primary, &replica);
     let proxy = Proxy::to(&primary).await;
     let client = options(&proxy.url()).connect().await.expect("there");
     let letters = ledger(&client, settings().replicas(1)).await;

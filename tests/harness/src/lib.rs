@@ -44,6 +44,6 @@ pub use options::Options;
 pub use postgres::Postgres;
 pub use rabbitmq::RabbitMq;
 pub use relay::Relay;
-pub use replication::wait_for_sync;
+pub use replication::{wait_for_sync, wait_until_counted};
 pub use server::Server;
 pub use wait::{becomes_true, eventually};

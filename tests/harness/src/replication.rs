@@ -33,6 +33,21 @@ pub fn wait_for_sync(primary: &Server, replica: &Server) {
     }
 }
 
+/// Waits until the primary counts on the replica: from then on WAIT does. A primary first hears of a new one after up to a second.
+pub fn wait_until_counted(primary: &Server, replica: &Server) {
+    wait_for_sync(primary, replica);
+    // It is called online before it is sent anything; then it says how far it has come.
+    let online = format!("port={},state=online,offset=", replica.port());
+    let mut last_seen = String::new();
+    let is_counted = becomes_true(SYNC_BOUND, || {
+        last_seen = replication_info(primary);
+        last_seen.lines().any(|line| line.split_once(&online).is_some_and(|(_, offset)| !offset.starts_with("0,")))
+    });
+    if !is_counted {
+        primary.fail(&format!("does not count on its replica within {SYNC_BOUND:?}:\n{last_seen}"));
+    }
+}
+
 fn replication_info(server: &Server) -> String {
     let info = ok(&mut server.connect(), &["INFO", "replication"]);
     redis::from_redis_value(info).expect("INFO is text")
