@@ -284,7 +284,7 @@ proptest! {
         })?;
     }
 
-    /// Back by any amount: whoever waits what it is told gets in, and is told at most a period and a second.
+    /// Back by any amount: a caller that waits what it is told gets in, and is told at most a period and a second.
     #[test]
     fn no_clock_step_freezes_a_window_longer_than_a_period_and_a_second(
         rules in vec(rule(), 1..=3),

@@ -22,7 +22,7 @@ const places = {
 };
 after(() => servers?.close());
 
-/** A gate: whoever comes waits until it is opened. */
+/** A gate: every caller waits until it is opened. */
 function gate() {
   const made = {};
   made.opened = new Promise((resolve) => { made.open = resolve; });

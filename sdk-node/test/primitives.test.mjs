@@ -193,7 +193,7 @@ onBoth(test, 'a lock whose function is to run on when it is lost only warns it',
   assert.equal(await run, 'cleaned up');
 });
 
-onBoth(test, 'whoever gives up waiting for a lock leaves the line', async (client, name) => {
+onBoth(test, 'a caller that gives up waiting for a lock leaves the queue', async (client, name) => {
   const lock = client.lock(name);
   const held = await lock.acquire();
   const controller = new AbortController();

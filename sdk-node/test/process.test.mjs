@@ -178,7 +178,7 @@ const HEAP_GROWTH_MAX = 256 * 1024;
 /** The same of the whole process, whose allocator takes pages by the megabyte. */
 const RSS_GROWTH_MAX = 4 * 1024 * 1024;
 
-test('a thread that is ended in the middle of a rush gives back what it was lent', async () => {
+test('a thread that is ended in the middle of a rush gives back its permits', async () => {
   const client = await connect('memory://rush');
   for (let round = 0; round < 3; round += 1) {
     const worker = new Worker(`

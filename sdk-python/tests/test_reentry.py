@@ -91,7 +91,7 @@ def test_locks_by_hand_and_locks_of_other_clients_are_waited_for(client: resil.C
         other.lock("stock").try_acquire().wait()
 
 
-def test_whoever_reads_and_wants_to_write_is_told_that_it_would_wait_for_itself(client: resil.Client) -> None:
+def test_a_reader_that_wants_to_write_is_told_that_it_would_wait_for_itself(client: resil.Client) -> None:
     with client.lock("stock", shared=True), pytest.raises(resil.DeadlockError):
         client.lock("stock").try_acquire().wait()
 

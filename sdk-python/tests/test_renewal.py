@@ -25,7 +25,7 @@ KINDS = {
 ONCE = ["run", "run_with_run", "by", "call_once", "call_once_in_time", "cached", "cached_by", "versioned"]
 ALONE = ["lock", "lock_block", "lock_by_hand", "bulkhead", "bulkhead_block", "bulkhead_by_hand", "policy", "policy_in_time"]
 HERE = pathlib.Path(__file__).parent
-#: Whoever keeps the interpreter's lock stops all threads of its process: one primitive for each, and a few of them.
+#: A caller that keeps the interpreter's lock stops all threads of its process: one primitive for each, and a few of them.
 GREEDY = ["run", "call_once", "cached", "lock", "bulkhead_by_hand", "policy"]
 CASES = [(kind, primitive) for kind in KINDS for primitive in [*ONCE, *ALONE] if kind != "greedy" or primitive in GREEDY]
 

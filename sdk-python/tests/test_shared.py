@@ -250,7 +250,7 @@ def test_losing_a_lock_cancels_the_block_that_holds_it(client: resil.Client, run
     run(main())
 
 
-def test_a_block_can_ask_to_go_on_without_its_lock(client: resil.Client, run: Any) -> None:
+def test_a_block_can_ask_to_continue_without_its_lock(client: resil.Client, run: Any) -> None:
     lock = client.lock("stock", keep_running_when_lost=True)
 
     async def main() -> str:

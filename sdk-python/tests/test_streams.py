@@ -195,7 +195,7 @@ def test_a_stream_that_is_left_cancels_what_is_running(run: Any, way: str) -> No
             looping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await looping
-            assert not ended.is_set(), "whoever asks next goes on"
+            assert not ended.is_set(), "the next caller continues"
             await results.aclose()
         else:
             with contextlib.suppress(asyncio.TimeoutError):
@@ -234,7 +234,7 @@ def test_a_plain_loop_over_what_is_asynchronous_is_refused(run: Any) -> None:
     run(main())
 
 
-def test_whoever_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any) -> None:
+def test_a_caller_that_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any) -> None:
     begun, proceed = threading.Event(), threading.Event()
 
     def slow(_: int) -> None:

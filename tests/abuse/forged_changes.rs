@@ -1,4 +1,4 @@
-//! `RES._APPLY` from whoever may not send it, and from a primary or a file that sends nonsense.
+//! `RES._APPLY` from users who may not send it, and from a primary or a file that sends nonsense.
 
 use std::fs;
 

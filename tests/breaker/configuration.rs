@@ -113,7 +113,7 @@ fn a_rolling_deploy_with_two_versions_never_flips_back() {
     }
     for round in 0..4 {
         let answer = connection.call(if round % 2 == 0 { old } else { new }, "FAIL");
-        assert_eq!(answer.state == "open", round == 3, "the fourth failure trips it, by whichever version: {round}");
+        assert_eq!(answer.state == "open", round == 3, "the fourth failure trips it, by either version: {round}");
     }
     connection.admit(old).assert_denied("open", 7_000);
 }

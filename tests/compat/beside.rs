@@ -1,4 +1,4 @@
-//! Both modules in one server: the name belongs to whoever had it.
+//! Both modules in one server: the name belongs to the first.
 
 use resil_harness::{Options, Server, module_path};
 

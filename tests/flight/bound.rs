@@ -44,7 +44,7 @@ fn a_bound_leader_hears_of_its_loss_by_heartbeat_once() {
 
 /// Leaders and followers close at once, again and again: what was handed to one who is gone is handed on.
 #[test]
-fn whoever_is_left_runs_or_leads_however_many_go_at_once() {
+fn a_caller_that_is_left_runs_or_leads_however_many_go_at_once() {
     let mut rng = seeded("callers that close at once");
     for (begin, info, granted) in
         [("RES.IDEMP BEGIN", "RES.IDEMP INFO", "[RUN "), ("RES.SFLIGHT JOIN", "RES.SFLIGHT INFO", "[LEAD ")]

@@ -94,7 +94,7 @@ fn an_abandon_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_awa
 }
 
 #[test]
-fn an_error_with_a_time_is_told_to_whoever_comes_until_then() {
+fn an_error_with_a_time_is_told_to_a_caller_that_comes_until_then() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);
     scene.ask("RES.SFLIGHT PUBLISH k leader 5s ERROR down");
     assert_eq!(followers[0].answer(), "[ERROR down]");
@@ -152,7 +152,7 @@ fn a_soft_invalidation_keeps_the_value_as_stale_and_voids_the_leader() {
     assert_eq!(scene.verdict("RES.SFLIGHT JOIN k c 1h"), "LEAD");
 }
 
-/// Nothing is kept, but whoever waits has it.
+/// Nothing is kept, but a caller that waits has it.
 #[test]
 fn a_value_without_a_time_is_for_those_who_wait() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);

@@ -1,4 +1,4 @@
-//! Every way a key can leave, or be replaced: whoever waits gets exactly one answer, and a loss is told once.
+//! Every way a key can leave, or be replaced: a caller that waits gets exactly one answer, and a loss is told once.
 
 use redis::Connection;
 use resil_harness::{Flavor, Server, eventually, ok};
@@ -128,7 +128,7 @@ fn a_key_that_leaves_is_handed_on() {
 }
 
 #[test]
-fn whoever_waits_for_a_key_that_became_something_else_is_told_to_ask_again() {
+fn a_caller_that_waits_for_a_key_that_became_something_else_is_told_to_ask_again() {
     for kind in KINDS {
         for line in ["SET k text", "RENAME list k", "COPY list k REPLACE"] {
             println!("{}: {line}", kind.name);
@@ -171,7 +171,7 @@ fn a_reload_or_a_restore_of_the_same_is_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn a_key_restored_over_it_answers_whoever_waits() {
+fn a_key_restored_over_it_answers_a_caller_that_waits() {
     for kind in KINDS {
         let mut place = Place::of(kind);
         ask(&mut place.connection, &format!("{} other a 1h", kind.begin));
@@ -201,7 +201,7 @@ fn an_evicted_key_is_handed_on() {
         place.connection.say(&format!("CONFIG SET maxmemory {} maxmemory-policy allkeys-lru", used + 2_000_000));
         let mut count = 0;
         eventually("the key is evicted", SOON, || {
-            // One at a time, so that whoever has it next is not evicted with it.
+            // One at a time, so that a caller that has it next is not evicted with it.
             (0..500).any(|_| {
                 count += 1;
                 ok(&mut filler, &["SET".to_owned(), format!("filler:{count}"), "x".repeat(2_000)]);
@@ -218,7 +218,7 @@ fn an_evicted_key_is_handed_on() {
 }
 
 #[test]
-fn a_demotion_sends_whoever_waits_away() {
+fn a_demotion_sends_a_caller_that_waits_away() {
     for kind in KINDS {
         let mut place = Place::of(kind);
         let before = place.connection.digest("k");

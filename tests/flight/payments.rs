@@ -29,7 +29,7 @@ redis.call('HSET', key, 'receipt', 'receipt-' .. ARGV[2])
 redis.call('HINCRBY', key, 'paid', 1)
 return 'paid receipt-' .. ARGV[2]";
 
-/// A bank that believes whoever comes.
+/// A bank that believes every caller.
 const UNCHECKED: &str = "redis.call('HSET', KEYS[1], 'receipt', 'receipt-' .. ARGV[2])
 redis.call('HINCRBY', KEYS[1], 'paid', 1)
 return 'paid receipt-' .. ARGV[2]";

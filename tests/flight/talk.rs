@@ -32,7 +32,7 @@ pub fn all_wait(connection: &mut Connection, wanted: usize) {
     eventually(&format!("{wanted} wait"), SOON, || connection.info_number("resil", "blocked_waiters") == wanted as i64);
 }
 
-/// So many callers `c0, c1, ...`, a connection each, say `line` with their name in place of TOKEN. Whoever is told `lead`
+/// So many callers `c0, c1, ...`, a connection each, say `line` with their name in place of TOKEN. A caller that is told `lead`
 /// (`LEAD`, `RUN`) does `act` with its connection, its name, and how many led before it; the others are done. Gives
 /// what each was told in the end, and how many led.
 pub fn crowd(

@@ -1,6 +1,6 @@
 //! A server, callers that may have to wait on it, and replies as one reads them in a terminal.
 //!
-//! Whoever waits is answered exactly once: `Caller::answer` reads one answer, and `Caller::is_in_step` knows that no
+//! A caller that waits is answered exactly once: `Caller::answer` reads one answer, and `Caller::is_in_step` knows that no
 //! other is under way, because the next thing to arrive is the answer to its own question.
 
 use std::time::Duration;

@@ -67,7 +67,7 @@ fn holder(servers: [&Server; 2], stop: &AtomicBool, ready: &AtomicBool) -> (Trus
         }
         let bound = say(&mut connection, "RES.HEARTBEAT").map(|answer| spoken(&answer)).unwrap_or_default();
         if answers.is_empty() || bound.starts_with("[0, ") {
-            // Whoever hangs up no longer trusts in what hung there.
+            // A caller that hangs up no longer trusts in what hung there.
             let now = Instant::now();
             trusted.iter_mut().flatten().for_each(|(_, until)| *until = now.min(*until));
             at = 1 - at;
@@ -131,7 +131,7 @@ fn a_failover_with_a_thousand_short_bound_locks_completes_and_grants_nothing_twi
     if took < Duration::from_millis(300) {
         assert!(kept > LOCKS * 9 / 10, "{kept} of {LOCKS} were kept over a failover of {took:?}");
     }
-    // Whoever holds on the new primary holds on its replica.
+    // A caller that holds on the new primary holds on its replica.
     let (mut old, mut new) = (primary.connect(), replica.connect());
     new.say("CLIENT KILL TYPE normal SKIPME yes");
     eventually("the old primary follows", SOON, || old.info("replication", "master_link_status") == "up");

@@ -34,7 +34,7 @@ impl Fences {
 }
 
 #[test]
-fn deleted_and_flushed_keys_go_on_above() {
+fn deleted_and_flushed_keys_continue_above() {
     // With a clock that stands still nothing but the floor makes them grow.
     let (_server, mut connection) = start_driven();
     let mut fences = Fences::default();

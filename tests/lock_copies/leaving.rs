@@ -92,7 +92,7 @@ fn an_evicted_lock_is_handed_on() {
     scene.connection.say(&format!("CONFIG SET maxmemory {} maxmemory-policy allkeys-lru", used + 2_000_000));
     let mut number = 0;
     eventually("the lock is evicted", SOON, || {
-        // One at a time, so that whoever has the lock next is not evicted with it.
+        // One at a time, so that a caller that has the lock next is not evicted with it.
         (0..500).any(|_| {
             number += 1;
             ok(&mut filler, &["SET".to_owned(), format!("filler:{number}"), "x".repeat(2_000)]);

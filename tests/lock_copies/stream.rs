@@ -114,7 +114,7 @@ fn a_renewal_is_one_change_and_none_if_nobody_was_heard() {
 }
 
 #[test]
-fn a_close_is_one_change_whoever_gets_it_next() {
+fn a_close_is_one_change_for_any_next_holder() {
     let (server, mut connection) = written();
     let mut holder = server.connect();
     holder.hold("k a 30s BOUND");

@@ -1,4 +1,4 @@
-//! What everybody was told, and when: one file for each thread of each client, and one for whoever kills.
+//! What everybody was told, and when: one file for each thread of each client, and one for the killer.
 //!
 //! A line is written in one go, past every buffer of the process, so that a killed process has said all it knew. Times
 //! are microseconds of CLOCK_MONOTONIC, which all processes of a machine share.
@@ -84,7 +84,7 @@ pub struct Entry {
     pub line: Line,
 }
 
-/// Whoever kills writes as this.
+/// The killer writes as this.
 pub const KILLER: Who = Who { process: 0, thread: 0 };
 
 pub fn now_us() -> i64 {

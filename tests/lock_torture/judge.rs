@@ -31,7 +31,7 @@ pub enum Wrong {
 #[derive(Debug)]
 pub struct Fault {
     pub wrong: Wrong,
-    #[allow(dead_code, reason = "for whoever reads the panic")]
+    #[allow(dead_code, reason = "for the reader of the panic")]
     text: String,
 }
 

@@ -61,7 +61,7 @@ const LONG: Plan = Plan {
 };
 
 #[test]
-fn whoever_dies_nobody_is_told_what_does_not_hold() {
+fn no_death_tells_anybody_what_does_not_hold() {
     if let Some(dir) = std::env::var_os("RESIL_TORTURE_JUDGE") {
         return judge(&read_all(&PathBuf::from(dir))).must_be_clean();
     }
@@ -213,7 +213,7 @@ impl Torture {
         self.ask(Asked { verb: Verb::Break, key, owner, claim, lease_ms: 0, wait_ms: 0, bound: false });
     }
 
-    /// The end of their input: they finish what they do, and go. Whoever waits waits no longer than it said.
+    /// The end of their input: they finish what they do, and go. A caller that waits waits no longer than it said.
     fn end_clients(&mut self) {
         for (_, child) in &mut self.clients {
             child.stdin = None;

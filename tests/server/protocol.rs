@@ -90,7 +90,7 @@ fn a_script_gets_the_same_answers() {
 }
 
 #[test]
-fn a_script_can_catch_an_error_and_go_on() {
+fn a_script_can_catch_an_error_and_continue() {
     let (_server, mut connection) = start_driven();
     say(&mut connection, "SET text hello");
     let caught = "local a = redis.pcall('RES.GCRA','text','10','1s') \

@@ -231,7 +231,7 @@ fn a_promoted_replica_goes_on_where_the_primary_stopped() {
 }
 
 #[test]
-fn whoever_waits_for_a_replica_knows_that_it_has_the_change() {
+fn a_caller_that_waits_for_a_replica_knows_that_it_has_the_change() {
     let (_primary, replica, mut connection, mut on_replica) = pair();
     replica.pause();
     numbers(&mut connection, "RES.GCRA g 10 60s");

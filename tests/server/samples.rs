@@ -1,7 +1,7 @@
 //! One key of every form a value can take, and what each must still be and do after whatever befell it.
 //!
 //! The future of a key is read off a twin: a key filled in the same way at the same driven instants, and then asked
-//! ahead of time. Whoever keeps the digest and answers like the twin has lost nothing.
+//! ahead of time. A value that keeps the digest and answers like the twin has lost nothing.
 
 use redis::{Connection, Value};
 

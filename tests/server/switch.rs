@@ -154,7 +154,7 @@ fn a_sibling_that_follows_a_promoted_replica_catches_up_from_its_backlog() {
     wait_for_sync(&primary, &sibling);
     primary.kill9();
     say(&mut heir.connect(), "REPLICAOF NO ONE");
-    // Nobody follows yet: no snapshot will be made for whoever comes.
+    // Nobody follows yet: no snapshot will be made for a newcomer.
     let traffic = Traffic::on(&heir);
     traffic.stop();
     say(&mut sibling.connect(), &format!("REPLICAOF 127.0.0.1 {}", heir.port()));

@@ -2,7 +2,7 @@
  * The Node SDK beside its peers, all in one process and one run.
  *
  * Usage: node main.mjs OURS_URL PLAIN_URL ROUNDS [part...]: a server with the module, one without, how many rounds;
- * parts are `checks`, `policies`, `locks`, all unless said. Prints tables and bars in Markdown. BENCH_QUICK=1: does it run at all?
+ * parts are `checks`, `policies`, `locks`, all by default. Prints tables and bars in Markdown. BENCH_QUICK=1: does it run at all?
  */
 import { checks } from './checks.mjs';
 import { locks } from './locks.mjs';

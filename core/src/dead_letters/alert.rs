@@ -110,7 +110,7 @@ impl Deaths {
     }
 
     /// The deaths of the latest bucket, if they are far above the usual: ten times the mean of the buckets before it, or of one
-    /// death, whichever is more.
+    /// death, the greater of the two.
     pub fn spike(&self) -> Option<u64> {
         let (latest, count) = *self.buckets.back()?;
         let before: u64 = self.buckets.iter().rev().skip(1).map(|(_, count)| count).sum();

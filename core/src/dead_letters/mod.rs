@@ -38,7 +38,7 @@
 //! 2. Attempts never exceed the retries of the class of the last failure by more than the one that kills.
 //! 3. The message never changes; only its payload is dropped when it is resolved, unless it is held.
 //! 4. An entry is redriven at most once under a case, and never while it is held.
-//! 5. Between two redriven entries that are given out lies the interval of the redrive, whoever takes them.
+//! 5. Between two redriven entries that are given out lies the interval of the redrive, by any taker.
 //! 6. What is parked has something of its aggregate before it.
 //! 7. A batch has at least one entry; each of its entries has the fence of the batch and its position in it.
 

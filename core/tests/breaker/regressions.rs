@@ -187,7 +187,7 @@ fn forty_failures_at_once_trip_once() {
 }
 
 #[test]
-fn whoever_comes_first_does_not_freeze_the_configuration() {
+fn a_caller_that_comes_first_does_not_freeze_the_configuration() {
     // purgatory: asked for 50, got 5
     let mut service = Service::new();
     let (five, fifty) =

@@ -324,7 +324,7 @@ fn resolved_entries_do_not_fill_a_ledger() {
 }
 
 #[test]
-fn parked_entries_go_one_at_a_time_in_order() {
+fn parked_entries_leave_one_at_a_time_in_order() {
     let mut key = Key::default();
     assert_eq!(key.park("early", "x"), Parked::Free);
     assert_eq!(key.ledger.len(), 0, "FREE stores nothing");

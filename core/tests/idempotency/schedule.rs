@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use super::gaps::{Gap, SECOND, Upheaval, clock, gap, lease, part, part_of, ttl, upheaval, wait};
 use super::key::Wish;
 
-/// Who calls: one of a few, or whoever ran last.
+/// Who calls: one of a few, or the last runner.
 #[derive(Debug, Clone, Copy)]
 pub enum Who {
     One(u8),

@@ -384,7 +384,7 @@ fn a_record_without_a_runner_is_forgotten_after_keep_however_late_anybody_looks(
 }
 
 #[test]
-fn whoever_waited_when_the_runner_lapsed_knows_of_it_even_if_keep_is_over_before_anybody_looks() {
+fn a_caller_that_waited_when_the_runner_lapsed_knows_of_it_even_if_keep_is_over_before_anybody_looks() {
     let mut key = Key::default();
     key.run("a", work().of("this").keep(MS));
     let id = key.queue_up("b", work().waits(MINUTE));

@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn five_hundred_readers_come_and_go_one_by_one_and_the_writer_comes_last() {
+fn five_hundred_readers_enter_and_leave_one_by_one_and_the_writer_comes_last() {
     let mut key = Key::lock();
     let names: Vec<String> = (0..500).map(|number: u32| format!("reader {number}")).collect();
     for name in &names {

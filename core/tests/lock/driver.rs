@@ -119,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// For calls that must name one: of whoever holds, if none is named.
+    /// For calls that must name one: of a holder, if none is named.
     fn fence(&self, owner: u8, fence: Named) -> u64 {
         let first = || self.key.holders.iter().next().map_or(0, |holder| holder.fence);
         self.named(owner, fence).unwrap_or_else(first)

@@ -49,7 +49,7 @@ proptest! {
         prop_assert!(new.issue(0, Instant::from_us(now + by)) > last);
     }
 
-    /// A lease that ended is not renewed, whoever has the place now, and by whatever name of it.
+    /// A lease that ended is not renewed, no matter who has the permit now, and by whatever name of it.
     #[test]
     fn a_renewal_never_revives_what_has_ended(late in 0..=HOUR, taken: bool, names_fence: bool) {
         let mut key = Key::lock();

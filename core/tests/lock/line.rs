@@ -274,7 +274,7 @@ fn a_wait_of_nothing_is_answered_in_the_same_step() {
 }
 
 #[test]
-fn whoever_waits_for_a_key_that_is_deleted_is_served() {
+fn a_caller_that_waits_for_a_key_that_is_deleted_is_served() {
     let mut key = Key::lock();
     key.take("holder", writer());
     key.queue_up("a", writer().waits(MINUTE));

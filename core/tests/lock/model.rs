@@ -119,7 +119,7 @@ impl Model {
         Said::Queued
     }
 
-    /// Whoever is answered by its own call is told by that call's verdict.
+    /// A caller that is answered by its own call is told by that call's verdict.
     fn told_by_verdict(&mut self, id: u64) -> Option<Said> {
         let own = |told: &Told| matches!(told, Told::Granted(told, ..) | Told::TimedOut(told, _) if *told == id);
         let at = self.told.iter().position(own)?;
@@ -158,7 +158,7 @@ impl Model {
         said
     }
 
-    /// Whoever waits as this owner does so no longer.
+    /// A caller that waits as this owner does so no longer.
     fn step_out(&mut self, owner: &[u8]) -> bool {
         let Some(place) = self.line.iter().position(|waiter| waiter.owner == owner) else { return false };
         let former = self.line.remove(place);

@@ -172,7 +172,7 @@ proptest! {
         }
     }
 
-    /// Whatever happens, whoever waits is answered once: at the latest when its patience ends.
+    /// Whatever happens, a caller that waits is answered once: at the latest when its patience ends.
     #[test]
     fn every_call_that_waits_gets_exactly_one_answer(bulkhead: bool, events in wild()) {
         let mut driver = Driver::new(bulkhead);
@@ -213,7 +213,7 @@ proptest! {
         }
     }
 
-    /// Whoever is refused, waits, or has lost, leaves no trace in what is stored and replicated.
+    /// A caller that is refused, waits, or has lost, leaves no trace in what is stored and replicated.
     #[test]
     fn a_refusal_changes_nothing(bulkhead: bool, events in wild()) {
         let mut driver = Driver::new(bulkhead);

@@ -123,14 +123,14 @@ impl List {
         self.bound.iter().any(|bound| bound.client == client) || self.losses.iter().any(|(lost, _)| *lost == client)
     }
 
-    /// Whoever has nothing bound is not listened to.
+    /// A caller that has nothing bound is not listened to.
     fn forget_the_idle(&mut self) {
         let bound: Vec<ClientId> = self.bound.iter().map(|bound| bound.client).collect();
         let losses: Vec<ClientId> = self.losses.iter().map(|(client, _)| *client).collect();
         self.heard.retain(|(client, _)| bound.contains(client) || losses.contains(client));
     }
 
-    /// Whoever was silent for a lease has lost what hangs on it.
+    /// A caller that was silent for a lease has lost what hangs on it.
     fn hear(&mut self, client: ClientId, now: i64) {
         let last = self.heard.iter().find(|(heard, _)| *heard == client).map_or(now, |(_, last)| *last);
         let mut lapsed: Vec<Bound> =

@@ -130,7 +130,7 @@ impl Key {
         let mut open = self.open.clone();
         open.retain(|id| *id != self.calls || waits.contains(id));
         open.sort_unstable();
-        assert_eq!(open, waits, "whoever is not answered waits");
+        assert_eq!(open, waits, "a caller that is not answered waits");
     }
 
     /// When something ends: the lease, patience, a pause, freshness, staleness.
@@ -147,7 +147,7 @@ impl Key {
         let id = self.calls;
         let ask = LeadRequest { lease: Span::from_us(wish.lease), bind_to: wish.bind_to.map(binding) };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
-        // Until the verdict is known the call counts as open: whoever is told at once is not told again.
+        // Until the verdict is known the call counts as open: a caller that is told at once is not told again.
         self.open.push(id);
         let verdict = self.step(|key, setting| single_flight::join(key, token.as_bytes(), ask, waiting, setting));
         let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");

@@ -157,7 +157,7 @@ impl Model {
         Said::Queued
     }
 
-    /// Whoever waits with this token does so no longer.
+    /// A caller that waits with this token does so no longer.
     fn step_out(&mut self, token: &[u8]) -> bool {
         let Some(place) = self.line.iter().position(|waiter| waiter.token == token) else { return false };
         let former = self.line.remove(place);

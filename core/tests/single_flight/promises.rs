@@ -151,7 +151,7 @@ proptest! {
         }
     }
 
-    /// Whoever is shown something is shown what the last accepted leader published, never what another brought.
+    /// A caller that is shown something is shown what the last accepted leader published, never what another brought.
     #[test]
     fn what_a_void_leader_published_is_never_seen(events in wild()) {
         let mut driver = Driver::default();

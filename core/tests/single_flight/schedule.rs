@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use super::gaps::{Gap, SECOND, Upheaval, clock, gap, lease, part, part_of, ttl, upheaval, wait};
 use super::key::Wish;
 
-/// Who calls: one of a few, or whoever leads, or led last.
+/// Who calls: one of a few, or the present or last leader.
 #[derive(Debug, Clone, Copy)]
 pub enum Who {
     One(u8),

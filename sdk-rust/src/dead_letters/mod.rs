@@ -13,7 +13,7 @@
 //! let verdict = orders.fail(&order, "the bank did not answer").await?;
 //! assert!(matches!(verdict, FailVerdict::Retry { attempt: 1, .. }));
 //!
-//! // Where it is tried again, a little later, by whoever has time.
+//! // Where it is tried again, a little later, by any worker with time.
 //! let mut batch = orders.take(1, Duration::from_secs(5)).await?;
 //! let letter = batch.letters.remove(0);
 //! assert_eq!(letter.payload(), Some(&b"7 pieces"[..]));

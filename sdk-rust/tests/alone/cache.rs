@@ -314,7 +314,7 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
     let source = Source::new(&clock, SECOND);
     let dying = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let living = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The living process comes first to the store: whoever looks after it must not die.
+    // The living process comes first to the store: its background task must not die.
     let there = living.block_on(async { users("dies", &clock, |settings| settings.lease(5 * SECOND)).await });
     dying.block_on(async {
         let here = users("dies", &clock, |settings| settings.lease(5 * SECOND)).await;

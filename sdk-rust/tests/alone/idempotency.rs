@@ -274,7 +274,7 @@ async fn a_duplicate_that_leaves_while_it_waits_costs_nobody_a_run() {
 }
 
 #[tokio::test]
-async fn local_duplicates_go_on_when_the_first_of_them_is_cancelled() {
+async fn local_duplicates_continue_when_the_first_of_them_is_cancelled() {
     let clock = Clock::driven();
     let here = work("first", &clock, |settings| settings.abort_on_cancel()).await;
     let first = tokio::spawn({
@@ -407,7 +407,7 @@ async fn two_handles_of_one_name_share_one_run() {
     let runs = Arc::new(AtomicU32::new(0));
     let tasks: Vec<_> = (0..50)
         .map(|_| {
-            // Without patience: whoever asked the server would be told that it is busy.
+            // Without patience: a caller that asked the server would be told that it is busy.
             let work = client.idempotent("pay", IdempotencySettings::new().wait(SECOND)).unwrap();
             let (runs, clock) = (Arc::clone(&runs), clock.clone());
             tokio::spawn(async move {

@@ -253,7 +253,7 @@ async fn ten_thousand_tasks_on_one_lock_are_all_served() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whoever comes first is served first, those who leave left out.
+    /// A caller that comes first is served first, those who leave left out.
     #[test]
     fn within_a_process_it_is_first_come_first_served(leaves in prop::collection::vec(any::<bool>(), 2..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -208,7 +208,7 @@ fn a_place_is_given_back_when_the_call_fails_is_dropped_or_panics() {
 }
 
 #[test]
-fn whoever_waits_too_long_is_refused_at_that_moment() {
+fn a_caller_that_waits_too_long_is_refused_at_that_moment() {
     let clock = Clock::driven();
     let bulkhead = bulkhead(1, 1, (1, 0), &clock);
     let _held = bulkhead.try_acquire().expect("a place");
@@ -220,7 +220,7 @@ fn whoever_waits_too_long_is_refused_at_that_moment() {
 }
 
 #[test]
-fn whoever_asked_last_on_behalf_of_a_waiting_call_is_the_one_who_is_woken() {
+fn a_caller_that_asked_last_on_behalf_of_a_waiting_call_is_the_one_who_is_woken() {
     struct Woken(AtomicU32);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {

@@ -122,7 +122,7 @@ fn a_second_call_waits_for_the_same_end_and_may_bring_it_forward() {
 fn a_request_that_is_in_flight_may_make_calls_until_it_ends() {
     block_on(async {
         let (client, _clock) = driven().await;
-        let (go_on, told) = oneshot::channel::<()>();
+        let (resume, told) = oneshot::channel::<()>();
         let (outer, inner) = (client.clone(), client.clone());
         let request = tokio::spawn(async move {
             let work = async move {
@@ -133,7 +133,7 @@ fn a_request_that_is_in_flight_may_make_calls_until_it_ends() {
         });
         settle().await;
         let shutdown = shut_down(&client, LONG).await;
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         assert_eq!(request.await.unwrap(), Ok(Ok("the inner call")));
         let report = shutdown.await.unwrap();
         assert_eq!((report.drained, report.cut_off), (1, 0));

@@ -513,5 +513,5 @@ async fn a_hundred_identical_calls_at_once_reach_the_server_once() {
     assert_eq!(shop.calls(), 1);
     let later = client.clone();
     assert!(bounded(policy.unary(GET, ["a", "b"], move || async move { later.get("x").await })).await.is_ok());
-    assert_eq!(shop.calls(), 2, "whoever comes afterwards calls anew");
+    assert_eq!(shop.calls(), 2, "a caller that comes afterwards calls anew");
 }

@@ -57,7 +57,7 @@ impl Remote {
 type Answered<T> = std::pin::Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 
 #[test]
-fn whoever_gives_up_leaves_the_call_to_the_others_and_the_last_one_takes_it_along() {
+fn a_caller_that_gives_up_leaves_the_call_to_the_others_and_the_last_one_takes_it_along() {
     let (policy, remote) = (GrpcPolicy::new().clock(Clock::driven()), Remote::default());
     let mut leader = Box::pin(policy.unary("m", ["a"], remote.call(Ok(1))));
     assert!(poll_now(leader.as_mut()).is_pending());

@@ -120,7 +120,7 @@ fn on_runtime<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn retries_go_on_until_it_works_and_each_has_a_service_that_is_ready() {
+fn retries_continue_until_it_works_and_each_has_a_service_that_is_ready() {
     let clock = Clock::driven();
     let inner = Scripted::new(&[Does::Fail("a"), Does::Fail("b"), Does::Answer(7)]);
     let service = RetryLayer::new(retry(3, &clock), retry_all::<&'static str>).layer(inner.clone());

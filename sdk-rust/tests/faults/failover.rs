@@ -168,7 +168,7 @@ async fn held_and_waited_for(scene: &Scene) -> (LockGuard, Waiting) {
     (held, waiting)
 }
 
-/// Whoever waited has it after `held`, and nothing is left behind.
+/// A caller that waited has it after `held`, and nothing is left behind.
 async fn passes_on(client: &Client, held: LockGuard, waiting: Waiting) {
     let fence = held.fence();
     held.release().await.expect("released");

@@ -235,12 +235,12 @@ fn allowed(kind: &str) -> (&'static [&'static str], Duration) {
         "limit closed" | "breaker closed" => (&["BACKEND_UNAVAILABLE"], ms(1_500)),
         "policy closed" => (&["BACKEND_UNAVAILABLE", "TIMEOUT"], ms(1_000) + SLACK),
         "policy open" => (&[], ms(1_000) + SLACK),
-        // Whoever waits for another's load waits on while the server may come back, for at most its load timeout.
+        // A caller that waits for another's load waits on while the server may come back, for at most its load timeout.
         "load closed" => (&["BACKEND_UNAVAILABLE"], ms(4_500)),
         "load open" | "load local" => (&[], ms(4_500)),
         "lock closed" => (&["BACKEND_UNAVAILABLE", "LOCK_TIMEOUT"], ms(2_500)),
         "bulkhead" => (&["BACKEND_UNAVAILABLE", "BULKHEAD_FULL"], ms(2_500)),
-        // Whoever was running brings its result for as long as its lease lasts.
+        // A caller that was running brings its result for as long as its lease lasts.
         "work closed" => (&["BACKEND_UNAVAILABLE"], BOUND),
         "work open" => (&[], BOUND),
         "lock open" => (&[], ms(6_500)),

@@ -118,7 +118,7 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
         let refused = tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect_err("gone");
         assert_eq!(refused.code(), Code::BackendUnavailable);
         assert!(refused.to_string().contains("has ended"), "{refused}");
-        assert_eq!(client.health().overall, Status::Unhealthy, "whoever looks after the connection is gone");
+        assert_eq!(client.health().overall, Status::Unhealthy, "the task of the connection is gone");
         let lock = tokio::time::timeout(
             ms(5_000),
             client.lock("orders", LockSettings::new().wait(ms(200))).unwrap().acquire(),
@@ -142,7 +142,7 @@ async fn a_client_that_is_endlessly_patient_can_wait() {
     assert_eq!(lock.acquire().await.expect_err("taken").code(), Code::LockTimeout);
 }
 
-/// Whoever gives up just when it is granted leaves nobody's lock behind.
+/// A caller that gives up just when it is granted leaves nobody's lock behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
     const ROUNDS: u64 = 400;

@@ -76,7 +76,7 @@ fn a_shutdown_that_was_begun_outside_of_a_runtime_can_be_had_inside_of_one() {
 }
 
 #[test]
-fn a_shutdown_whose_runtime_ends_is_taken_over_by_whoever_asks_next() {
+fn a_shutdown_whose_runtime_ends_is_taken_over_by_the_next_caller() {
     let client = memory();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let first = runtime();
@@ -95,7 +95,7 @@ fn a_shutdown_whose_runtime_ends_is_taken_over_by_whoever_asks_next() {
 }
 
 #[tokio::test]
-async fn whoever_would_wait_for_ever_for_a_window_waits_and_does_not_panic() {
+async fn a_caller_that_would_wait_for_ever_for_a_window_waits_and_does_not_panic() {
     let clock = Clock::driven();
     let client = ConnectSettings::new("memory://").clock(clock.clone()).connect().await.expect("memory");
     let limiter = client.limiter("api", Limit::window(1, Duration::from_secs(1))).expect("valid");

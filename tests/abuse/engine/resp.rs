@@ -1,4 +1,4 @@
-//! The protocol by hand: whoever looks for lost answers and broken lines must see every byte and count for himself.
+//! The protocol by hand: a search for lost replies and broken lines must see and count every byte.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -279,7 +279,7 @@ const TOUR: [(&str, &str, &[&str]); 93] = [
     ("Everything about the key.", "RES.IDEMP INFO pay:42", &[]),
     ("It is done ...", "RES.IDEMP COMMIT pay:42 try-1 24h paid", &["committed", "stored, or dropped if too large"]),
     ("... and that moment the duplicate has the result.", "&", &["replay", "ok or error", "result", "age_ms"]),
-    ("Whoever asks later, too.", "RES.IDEMP GET pay:42", &["replay", "ok or error", "result", "age_ms"]),
+    ("Later calls get it, too.", "RES.IDEMP GET pay:42", &["replay", "ok or error", "result", "age_ms"]),
     (
         "Nothing happened? Then the next one may run at once.",
         "RES.IDEMP ABORT pay:43 try-1",
@@ -355,7 +355,7 @@ const TOUR: [(&str, &str, &[&str]); 93] = [
         &["dry run", "entries that match", "1: all were counted", "a sample"],
     ),
     (
-        "At most a hundred in a minute, whoever takes them; ten first, the rest if half of those are resolved.",
+        "At most a hundred in a minute, by any number of takers; ten first, the rest if half of those are resolved.",
         "RES.DLQ REDRIVE orders 1 RATE 100 1m ACTOR ann",
         &["started", "entries that match", "1: all were counted", "a sample"],
     ),

@@ -1,6 +1,6 @@
 //! A saga whose steps are each done once. `cargo run -p resil-tests --bin saga` (after `make module`).
 //!
-//! Each step has an idempotency key of its own: the saga's id and the step's name. Whoever resumes a saga goes through
+//! Each step has an idempotency key of its own: the saga's id and the step's name. A caller that resumes a saga goes through
 //! all its steps again; those that are committed are replayed, and the first that is not is run. A step that died
 //! between its effect and its COMMIT is run again, as attempt 2: there the effect's own store must know the key.
 

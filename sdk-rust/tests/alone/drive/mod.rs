@@ -1,4 +1,4 @@
-//! Running a future under a driven clock: whenever it waits, the clock goes on to whoever wakes next.
+//! Running a future under a driven clock: whenever it waits, the clock goes on to the next wake-up.
 
 pub mod tasks;
 

@@ -138,7 +138,7 @@ fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it()
     clock.advance(Duration::from_secs(50));
     assert_eq!(drive(&clock, call()), Err(exhausted(1, Failure::Inner("down"))), "ten are waiting to retry");
     drop(crowd);
-    assert_eq!(budget.available(), 10, "whoever is cancelled gives their retry back");
+    assert_eq!(budget.available(), 10, "a cancelled call gives its retry back");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn every_byte() -> Vec<u8> {
 const TARGET: &str = "/orders/gr%C3%BCn%2ftea;a=1?note=a%20b+c&note=&x=%7E";
 
 #[test]
-fn whoever_answers_first_all_give_its_status_headers_and_bytes() {
+fn all_give_the_status_headers_and_bytes_of_the_first() {
     let opened = Shops::in_each_language();
     let shops = &opened.shops;
     let bytes = every_byte();

@@ -94,7 +94,7 @@ fn every_byte() -> Vec<u8> {
     (0..=255).chain((0..=255).rev()).collect()
 }
 
-fn whoever_works_all_get_the_same(kind: &Kind) {
+fn all_get_the_same_from_any_worker(kind: &Kind) {
     let mut fleet = Fleet::of_each(2);
     let json = value_with_everything();
     let as_bytes = STANDARD.encode(every_byte());
@@ -116,10 +116,10 @@ fn whoever_works_all_get_the_same(kind: &Kind) {
 
 #[test]
 fn one_process_loads_and_the_others_get_its_bytes_in_every_language() {
-    whoever_works_all_get_the_same(&LOAD);
+    all_get_the_same_from_any_worker(&LOAD);
 }
 
 #[test]
 fn one_process_runs_and_the_others_get_its_result_in_every_language() {
-    whoever_works_all_get_the_same(&RUN);
+    all_get_the_same_from_any_worker(&RUN);
 }

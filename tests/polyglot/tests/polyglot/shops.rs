@@ -13,7 +13,7 @@ use crate::worker::{LANGUAGES, Language, command};
 /// For whatever has to happen; nothing in these tests takes a tenth of it.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What a server adds to every answer by itself, whoever made that.
+/// What a server adds to every answer by itself, no matter which handler made it.
 const OF_THE_SERVER: [&str; 5] = ["connection", "content-length", "date", "keep-alive", "server"];
 
 pub struct Shops {

@@ -34,7 +34,7 @@ async fn ten_thousand_tasks_take_turns_on_one_lock() {
 async fn two_writers_are_never_inside_whatever_is_dropped_when() {
     let memory = Arc::new(Memory::new(Clock::system()));
     let until = tokio::time::Instant::now() + Duration::from_secs(3);
-    // The owner of each fence that is told: whoever is told holds it by the store's own account.
+    // The owner of each fence that is told: a caller that is told holds it by the store's own account.
     let (writers, readers) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let grants = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();

@@ -32,7 +32,7 @@ async fn the_end_of_a_lease_hands_over_without_another_command() {
 }
 
 #[tokio::test]
-async fn whoever_has_waited_long_enough_is_told_so_in_time() {
+async fn a_caller_that_has_waited_long_enough_is_told_so_in_time() {
     let (memory, clock) = driven();
     call(&memory, "RES.LOCK ACQUIRE l a 1h").expect("free");
     let b = in_line(&memory, "RES.LOCK ACQUIRE l b 1h WAIT 5m").await;
@@ -244,7 +244,7 @@ fn waiters_are_looked_after_when_a_runtime_goes_and_another_comes() {
 }
 
 #[tokio::test]
-async fn whoever_waits_through_a_handle_that_closes_is_told_so() {
+async fn a_caller_that_waits_through_a_handle_that_closes_is_told_so() {
     let clock = Clock::driven();
     let one = Arc::new(Memory::named("closing", clock.clone()));
     let other = Arc::new(Memory::named("closing", clock));
