@@ -3,7 +3,7 @@
 //! Commands and background tasks come through here alike. What a step did is settled in one place: stored, replicated,
 //! announced; waiters get their replies; leases that ended are unbound; the timer is set when the step asks for it.
 
-use std::cell::Cell;
+use std::cell::{Cell, LazyCell};
 
 use redis_module::raw;
 use resil_core::Instant;
@@ -243,7 +243,8 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     }
 
     fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
-        let (name, many) = (self.name(), endings.len() > pending::MANY);
+        // Nearly always nobody needs it.
+        let (name, many) = (LazyCell::new(|| self.name()), endings.len() > pending::MANY);
         let mut later = Vec::new();
         let mut is_broken = false;
         for Ending { owner, fence, held, how } in endings {
@@ -263,7 +264,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
         if !later.is_empty() {
             let details = if is_broken { details_of(details) } else { None };
-            pending::announce(Losses::new(name, Box::new(later.into_iter()), Reason::Expired, now, details));
+            pending::announce(Losses::new(name.clone(), Box::new(later.into_iter()), Reason::Expired, now, details));
         }
     }
 

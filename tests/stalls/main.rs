@@ -22,6 +22,7 @@ mod async_waits;
 mod crowds;
 mod keys;
 mod pinger;
+mod promotions;
 mod sessions;
 mod waits;
 

@@ -102,7 +102,7 @@ fn the_close_of_a_connection_with_many_messages_is_no_stall() {
 }
 
 /// How many entries of the ledger `d` are there.
-fn dlq(connection: &mut redis::Connection, place: &str) -> usize {
+pub fn dlq(connection: &mut redis::Connection, place: &str) -> usize {
     let info: std::collections::HashMap<String, redis::Value> =
         redis::cmd("RES.DLQ").arg("INFO").arg("d").query(connection).expect("a ledger");
     redis::from_redis_value(info[place].clone()).expect("a number")

@@ -6,6 +6,7 @@ use core::hint::black_box;
 
 use super::entry::Entry;
 use super::ledger::{Batch, Ledger};
+use crate::time::Instant;
 
 /// What of a message has its texts, nearly always.
 const TEXTS: usize = 128;
@@ -13,6 +14,13 @@ const TEXTS: usize = 128;
 const COPIED: usize = 1_024;
 
 impl Ledger {
+    /// The first entries that are due, at most `count`.
+    pub(super) fn due_entries(&self, now: Instant, count: usize) -> Vec<(Instant, u64, &Entry)> {
+        let due = || self.due.iter().take_while(|(due, _)| *due <= now).take(count);
+        let entries = self.entries.look_at(due().map(|(_, arrival)| *arrival));
+        due().zip(entries).filter_map(|((due, arrival), entry)| Some((*due, *arrival, entry?))).collect()
+    }
+
     /// The entries of a batch, whose messages are about to be copied.
     pub(super) fn given(&self, batch: &Batch) -> Vec<&Entry> {
         let entries: Vec<&Entry> = batch.members().filter_map(|arrival| self.entry(arrival)).collect();

@@ -334,9 +334,15 @@ impl Ledger {
     }
 
     fn finish(&mut self, arrival: u64, at: Instant) {
-        let is_held = self.entry(arrival).is_some_and(|entry| self.is_held(entry));
-        let is_retry =
-            |entry: &Entry| matches!(entry.place, Place::Taken | Place::Waiting) && entry.deaths == 0 && !is_held;
+        // Nearly always no aggregate is held: then the entry is searched for once.
+        let is_held_with_others = self.notes.held_aggregates > 0
+            && self.entry(arrival).is_some_and(|entry| self.is_held_with_aggregate(entry));
+        let is_retry = |entry: &Entry| {
+            matches!(entry.place, Place::Taken | Place::Waiting)
+                && entry.deaths == 0
+                && !entry.held
+                && !is_held_with_others
+        };
         if let Some(entry) = self.remove_if(arrival, at, is_retry) {
             if entry.place == Place::Taken {
                 self.leave_batch_of(arrival, entry.fence);

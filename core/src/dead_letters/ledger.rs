@@ -189,7 +189,7 @@ impl Ledger {
         entry.held || self.notes.held_aggregates > 0 && self.is_held_with_aggregate(entry)
     }
 
-    fn is_held_with_aggregate(&self, entry: &Entry) -> bool {
+    pub(super) fn is_held_with_aggregate(&self, entry: &Entry) -> bool {
         self.aggregates.get(entry.message.aggregate()).is_some_and(|aggregate| aggregate.held)
     }
 

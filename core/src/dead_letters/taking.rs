@@ -117,20 +117,21 @@ fn given(state: &Ledger, entry: &Entry) -> GivenEntry {
 /// What one TAKE gets: in order of due instants; one redriven entry at most; one that lapsed only alone.
 pub(super) fn choose(step: &Step<'_>, count: usize) -> Vec<Candidate> {
     let (state, now) = (step.state(), step.now);
-    let redriven = state.next_redriven(step.up_since, now).filter(|(_, at)| *at <= now).map(|(candidate, _)| candidate);
+    let count = count.min(TAKE_MAX);
+    let redriven = state.next_redriven(step.up_since, now).filter(|(_, at)| *at <= now);
+    let redriven = redriven.and_then(|(candidate, _)| Some((candidate, state.entry(candidate.arrival)?)));
     let mut redriven = redriven.into_iter().peekable();
-    let own = state.due.iter().take_while(|(due, _)| *due <= now);
-    let mut own =
-        own.map(|(due, arrival)| Candidate { due: *due, arrival: *arrival, case: None, is_drawn: false }).peekable();
-    let (mut chosen, mut bytes) = (Vec::new(), 0);
-    while chosen.len() < count.min(TAKE_MAX) {
-        let order = |candidate: &Candidate| (candidate.due, candidate.arrival);
+    let own = state.due_entries(now, count).into_iter();
+    let own = own.map(|(due, arrival, entry)| (Candidate { due, arrival, case: None, is_drawn: false }, entry));
+    let mut own = own.peekable();
+    let (mut chosen, mut bytes) = (Vec::with_capacity(own.len()), 0);
+    while chosen.len() < count {
+        let order = |(candidate, _): &(Candidate, &Entry)| (candidate.due, candidate.arrival);
         let redriven_first = match (redriven.peek().map(order), own.peek().map(order)) {
             (Some(one), Some(other)) => one < other,
             (one, _) => one.is_some(),
         };
-        let next = if redriven_first { redriven.next() } else { own.next() };
-        let Some((next, entry)) = next.and_then(|next| Some((next, state.entry(next.arrival)?))) else { break };
+        let Some((next, entry)) = (if redriven_first { redriven.next() } else { own.next() }) else { break };
         let is_lapsed = entry.lapses > 0 && !next.is_drawn;
         bytes += entry.message.as_bytes().len();
         if !chosen.is_empty() && (is_lapsed || bytes > TAKE_BYTES_MAX) {

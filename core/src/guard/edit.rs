@@ -1,6 +1,7 @@
 //! The edits a step makes, and the one function that makes them.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -21,7 +22,7 @@ pub enum GuardEdit {
     /// A new version of the policy, or its deletion. What was counted stays; a deletion drops all that lives.
     Published(Box<PolicyEdit>),
     /// A call is admitted. The ticket it comes from, if there is one, has ended.
-    Admitted(Box<Ticket>),
+    Admitted(Arc<Ticket>),
     /// What the policy's own limit has become.
     Limited(TierSet),
     Logged(WindowChange),
@@ -83,7 +84,7 @@ impl Guard {
     pub fn apply(&mut self, edit: GuardEdit) {
         match edit {
             GuardEdit::Published(publication) => self.publish(*publication),
-            GuardEdit::Admitted(ticket) => self.admit(*ticket),
+            GuardEdit::Admitted(ticket) => self.admit(ticket),
             GuardEdit::Limited(tiers) => self.tiers = tiers,
             GuardEdit::Logged(change) => self.log.get_or_insert_default().apply(&change),
             GuardEdit::Broke(edit) => {
@@ -100,7 +101,7 @@ impl Guard {
             GuardEdit::Retried { number, at, delay, lease, ends } => {
                 if let Some(ticket) = self.tickets.remove(number) {
                     let stage = TicketStage::Waiting { delay };
-                    self.tickets.insert(Ticket { since: at, lease, ends, stage, ..ticket });
+                    self.tickets.insert(Ticket { since: at, lease, ends, stage, ..Arc::unwrap_or_clone(ticket) });
                 }
             }
             GuardEdit::Reopened(ticket) => {
@@ -112,7 +113,7 @@ impl Guard {
         }
     }
 
-    fn admit(&mut self, ticket: Ticket) {
+    fn admit(&mut self, ticket: Arc<Ticket>) {
         self.last_fence = self.last_fence.max(ticket.number);
         let (at, from) = (ticket.since, ticket.from);
         if let Some(before) = self.tickets.remove(from)

@@ -217,7 +217,7 @@ pub fn decode_edits(bytes: &[u8]) -> Result<GuardEdits, Malformed> {
                 };
                 GuardEdit::Published(Box::new(PolicyEdit { version, settings }))
             }
-            1 => GuardEdit::Admitted(Box::new(read_ticket(&mut bytes)?)),
+            1 => GuardEdit::Admitted(Arc::new(read_ticket(&mut bytes)?)),
             2 => GuardEdit::Limited(decode_tiers(bytes.text(TIERS_MAX)?)?),
             3 => GuardEdit::Logged(decode_log_change(bytes.text(TIERS_MAX)?)?),
             4 => {

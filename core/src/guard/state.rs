@@ -29,7 +29,8 @@ pub struct Guard {
     pub(super) budget: FleetBudget,
     pub(super) last_fence: u64,
     /// Volatile: never stored, never replicated.
-    pub(super) learned: Learned,
+    /// Apart, because it is large: a key that is opened is moved a few times.
+    pub(super) learned: Box<Learned>,
 }
 
 /// By what is stored.
@@ -84,7 +85,7 @@ impl Guard {
         let Some(settings) = settings else {
             let (versions, last_fence) = (core::mem::take(&mut self.versions), self.last_fence);
             let learned = Learned::keep_leftovers(core::mem::take(&mut self.tickets), self.learned.has_steps());
-            *self = Self { versions, last_fence, learned, ..Self::default() };
+            *self = Self { versions, last_fence, learned: Box::new(learned), ..Self::default() };
             return;
         };
         match (&settings.breaker, &mut self.breaker) {
@@ -124,6 +125,12 @@ impl Guard {
         let breaker = self.breaker.as_ref().map_or(0, |breaker| size_of::<Breaker>() + breaker.heap_bytes());
         let log = self.log.as_ref().map_or(0, |log| size_of::<Window>() + log.heap_bytes());
         let settings = self.settings.as_ref().map_or(0, |_| size_of::<Settings>());
-        self.versions.heap_bytes() + self.tickets.heap_bytes() + breaker + log + settings + self.learned.heap_bytes()
+        self.versions.heap_bytes()
+            + self.tickets.heap_bytes()
+            + breaker
+            + log
+            + settings
+            + size_of::<Learned>()
+            + self.learned.heap_bytes()
     }
 }

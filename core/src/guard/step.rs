@@ -1,6 +1,7 @@
 //! The steps of callers: ENTER, EXIT, and what RES.BREAKER does to the breaker of a policy.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use super::edit::GuardEdit;
 use super::layers::{Asking, Limited, PlaceNow, ask_limit, chance, would_deny};
@@ -224,7 +225,7 @@ pub(super) fn take(
         None => (1, now, Span::ZERO),
     };
     let lease = step.state().settings().map_or(Span::from_us(1), Settings::lease);
-    step.edit(GuardEdit::Admitted(Box::new(Ticket {
+    step.edit(GuardEdit::Admitted(Arc::new(Ticket {
         number,
         owner: owner.into(),
         attempt,
@@ -283,7 +284,7 @@ pub fn exit(
     if guard.settings().is_none() {
         return step.end(Exited::NoPolicy);
     }
-    let Some(ticket) = guard.tickets.get(number).cloned() else {
+    let Some(ticket) = guard.tickets.shared(number) else {
         let unknown = Exited::Stop { reason: StopReason::Unknown, attempts: 0 };
         let said = guard.tickets.remembered(number, now).unwrap_or(unknown);
         return step.end(said);

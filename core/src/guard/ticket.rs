@@ -72,7 +72,8 @@ pub struct TicketEnd {
 /// All live tickets, by number, by the owner that is inside, and by end; and the last ends.
 #[derive(Debug, Clone, Default)]
 pub struct Tickets {
-    by_number: BTreeMap<u64, Ticket>,
+    /// Shared with the edit that admitted it: a copy of it is never needed.
+    by_number: BTreeMap<u64, Arc<Ticket>>,
     by_owner: BTreeMap<Arc<[u8]>, u64>,
     by_end: BTreeSet<(Instant, u64)>,
     ends: VecDeque<TicketEnd>,
@@ -109,24 +110,28 @@ impl Tickets {
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Ticket> {
-        self.by_number.values()
+        self.by_number.values().map(|ticket| &**ticket)
     }
 
     pub fn get(&self, number: u64) -> Option<&Ticket> {
-        self.by_number.get(&number)
+        self.by_number.get(&number).map(|ticket| &**ticket)
+    }
+
+    pub(super) fn shared(&self, number: u64) -> Option<Arc<Ticket>> {
+        self.by_number.get(&number).cloned()
     }
 
     /// The ticket with which `owner` is inside.
     pub fn of(&self, owner: &[u8]) -> Option<&Ticket> {
-        self.by_owner.get(owner).and_then(|number| self.by_number.get(number))
+        self.by_owner.get(owner).and_then(|number| self.get(*number))
     }
 
     pub fn after(&self, number: u64) -> Option<&Ticket> {
-        self.by_number.range(number.checked_add(1)?..).next().map(|(_, ticket)| ticket)
+        self.by_number.range(number.checked_add(1)?..).next().map(|(_, ticket)| &**ticket)
     }
 
     pub fn first_to_end(&self) -> Option<&Ticket> {
-        self.by_end.first().and_then(|(_, number)| self.by_number.get(number))
+        self.by_end.first().and_then(|(_, number)| self.get(*number))
     }
 
     pub fn ends(&self) -> impl Iterator<Item = &TicketEnd> {
@@ -147,7 +152,8 @@ impl Tickets {
     }
 
     /// An owner is inside once: what a forged or repeated edit brings replaces what was there.
-    pub(super) fn insert(&mut self, ticket: Ticket) {
+    pub(super) fn insert(&mut self, ticket: impl Into<Arc<Ticket>>) {
+        let ticket = ticket.into();
         if ticket.is_inside()
             && let Some(number) = self.by_owner.get(&ticket.owner).copied()
         {
@@ -164,7 +170,7 @@ impl Tickets {
         self.by_number.insert(ticket.number, ticket);
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Ticket> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Ticket>> {
         let ticket = self.by_number.remove(&number)?;
         self.by_end.remove(&(ticket.ends, number));
         if ticket.is_inside() {
@@ -175,7 +181,7 @@ impl Tickets {
 
     pub(super) fn set_time(&mut self, number: u64, lease: Span, ends: Instant) {
         if let Some(ticket) = self.remove(number) {
-            self.insert(Ticket { lease, ends, ..ticket });
+            self.insert(Ticket { lease, ends, ..Arc::unwrap_or_clone(ticket) });
         }
     }
 
