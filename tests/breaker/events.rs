@@ -332,7 +332,7 @@ fn each_transition_is_one_event_with_all_its_fields() {
         for step in 0..random.usize(4..16) {
             let correlation = random.bool().then(|| format!("request-{case}-{step}"));
             let about = correlation.as_ref().map_or(String::new(), |text| format!(" CORRELATION {text}"));
-            let mut given = None;
+            let (mut given, mut is_reset) = (None, false);
             match random.u8(0..10) {
                 0..=5 => {
                     // An open circuit that is half-open by the admission has no correlation of a caller.
@@ -345,7 +345,10 @@ fn each_transition_is_one_event_with_all_its_fields() {
                     }
                 }
                 6 => _ = connection.force(&format!("{key} OPEN FOR 1s")),
-                7 => _ = connection.say(&format!("RES.BREAKER RESET {key}")),
+                7 => {
+                    connection.say(&format!("RES.BREAKER RESET {key}"));
+                    is_reset = true;
+                }
                 _ => {
                     now_ms += random.i64(1..1_500);
                     connection.clock_at_ms(now_ms);
@@ -354,6 +357,10 @@ fn each_transition_is_one_event_with_all_its_fields() {
             }
             last = judged(&mut listener, &key, last, given, &mut transitions);
             let look = connection.look(&key);
+            if is_reset {
+                // Of a closed circuit it forgets what was counted: another generation, the same state.
+                last.1 = look.number("generation");
+            }
             assert_eq!((look.state(), look.number("generation")), (last.0.as_str(), last.1), "{key}: one is missing");
         }
     }

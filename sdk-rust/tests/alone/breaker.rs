@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use resil::breaker::{Breaker, BreakerSettings, CountingMode, State};
+use proptest::prelude::*;
+use resil::breaker::{Breaker, BreakerSettings, CountingMode, Force, Snapshot, State};
 use resil::clock::Clock;
 use resil::correlation::correlated;
 use resil::testing::{Reply, Script};
 use resil::{Client, Code, ConnectSettings};
+
+use crate::drive::seed;
 
 async fn client(url: &str, clock: &Clock) -> Client {
     ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use proptest::prelude::*;
 use resil::breaker::{BreakerSettings, CountingMode, State};
 use resil::clock::Clock;
 use resil::idempotency::IdempotencySettings;
@@ -11,11 +12,13 @@ use resil::idempotency::Remember;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
 use resil::policy::{
-    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, RetrySettings, Stage, TimeoutSettings,
+    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, PolicySettings, RetrySettings, Stage, TimeoutSettings,
     retry_all, retry_none,
 };
 use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Client, Code, ConnectSettings, Error, Failure};
+
+use crate::drive::seed;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -518,7 +521,7 @@ proptest! {
         max_attempts in 2u32..20, backoff_ms in 1u64..5_000, exact in any::<bool>(), forced in any::<bool>(),
         failures in 1u32..5, calls in 1usize..6,
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let clock = Clock::driven();
             let client = resil::ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap();
