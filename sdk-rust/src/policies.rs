@@ -167,11 +167,15 @@ impl PolicyChange {
             }
             None => Command::PolicyDelete(PolicyDeleteCall { key, expected, actor, reason }),
         };
-        match self.client.backend().call(&command).await? {
-            Reply::PolicyChanged(changed) => {
+        match self.client.backend().call(&command).await {
+            Ok(Reply::PolicyChanged(changed)) => {
                 Ok(PolicyChanged { version: changed.version, action: changed.action.into() })
             }
-            other => Err(odd(&other)),
+            Ok(other) => Err(odd(&other)),
+            Err(Error::InvalidArgument(text)) if text.starts_with("NOPOLICY") => {
+                Err(Error::InvalidArgument(format!("there is no stored policy {:?}: nothing to delete", self.name)))
+            }
+            Err(error) => Err(error),
         }
     }
 }

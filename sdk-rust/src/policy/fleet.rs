@@ -228,9 +228,9 @@ impl FleetGuard {
     }
 }
 
-/// The server is away, the policy is not stored any more, or the call came too late for its retry.
+/// The server is away, the policy is not stored any more (or something else is under its key), or the call came too late for its retry.
 fn is_no_help(error: &Error) -> bool {
-    let says = |text: &str| text.starts_with("NOPOLICY") || text.starts_with("TICKET");
+    let says = |text: &str| ["NOPOLICY", "TICKET", "WRONGTYPE"].iter().any(|code| text.starts_with(code));
     error.says_away() || matches!(error, Error::InvalidArgument(text) if says(text))
 }
 
