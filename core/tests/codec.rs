@@ -153,7 +153,6 @@ fn instant() -> impl Strategy<Value = Instant> {
 proptest! {
     #![proptest_config(seed::config())]
 
-    // Property 2: every state of a breaker, like that of every machine, is written and read again as the same.
     #[test]
     fn every_state_within_the_bounds_round_trips(bytes in anything_valid()) {
         let change = codec::decode(&bytes);

@@ -51,7 +51,11 @@ pub fn publish_transition(
     details: &[(&str, &[u8])],
 ) {
     let Transition { previous, new, generation, reason } = *transition;
-    let message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
+    let mut message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
+    // No caller gave one: an operator can still quote it.
+    if message["correlation"].is_null() {
+        message["correlation"] = Value::from(format!("{:016x}{:016x}", server::random_seed(), server::random_seed()));
+    }
     server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, name].concat()]);
 }
 

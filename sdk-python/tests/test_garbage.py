@@ -320,6 +320,9 @@ def right(name: str, argument: str, ones: dict[str, Any]) -> Any:
         return [(ones["Limiter"], "k")]
     if name in ("Policies.policy", "WatchedPolicies.policy") and argument == "name" or name == "Bulkhead.partition":
         return "p"
+    if name.startswith("StoredPolicies.") and argument == "name":
+        ones["Client"].policies.set("p", {}).wait()  # what was deleted before
+        return "p"
     return RIGHT[argument]
 
 
@@ -362,12 +365,9 @@ ALSO = {
     "duration": "the time",
     "text": "file|document",
     "words": "command",
-    "name": "there is no policy|no stored policy|has no partition|NOPOLICY|has no version",
-    "expecting": "VERSION|IF must|NOPOLICY",
+    "name": "there is no policy|no stored policy|has no partition|has no version",
+    "expecting": "VERSION|IF must",
     "document": "is not known",
-    "actor": "NOPOLICY",
-    "reason": "NOPOLICY",
-    "path": "os error|NUL byte",
     "version": "has no version|VERSION",
     "fn": "coroutine",
     # A ledger checks these, and names them as its command does.

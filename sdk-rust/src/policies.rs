@@ -167,11 +167,15 @@ impl PolicyChange {
             }
             None => Command::PolicyDelete(PolicyDeleteCall { key, expected, actor, reason }),
         };
-        match self.client.backend().call(&command).await? {
-            Reply::PolicyChanged(changed) => {
+        match self.client.backend().call(&command).await {
+            Ok(Reply::PolicyChanged(changed)) => {
                 Ok(PolicyChanged { version: changed.version, action: changed.action.into() })
             }
-            other => Err(odd(&other)),
+            Ok(other) => Err(odd(&other)),
+            Err(Error::InvalidArgument(text)) if text.starts_with("NOPOLICY") => {
+                Err(Error::InvalidArgument(format!("there is no stored policy {:?}: nothing to delete", self.name)))
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -246,6 +250,7 @@ impl Policies {
 
     /// All policies there are, by name. A server is asked for its keys with SCAN: for tools, not for every call of a service.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>, Error> {
+        // RES.LIST POLICY is to take the place of the scan, once it is there.
         let keys = match self.client.backend() {
             Backend::Memory(memory) => memory.policy_keys(),
             #[cfg(feature = "redis")]
@@ -255,6 +260,11 @@ impl Policies {
         let mut names: Vec<String> = keys.iter().filter_map(|key| keys::name_in("policy", key)).collect();
         names.sort();
         names.dedup();
+        self.read_all(names).await
+    }
+
+    /// Those of these names that are there.
+    async fn read_all(&self, names: Vec<String>) -> Result<Vec<StoredPolicy>, Error> {
         let read = stream::iter(names).map(|name| async move { self.get(&name).await });
         // Deleted ones leave keys with their versions.
         read.buffered(READ_AT_ONCE).try_filter_map(async |found| Ok(found)).try_collect().await

@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use crate::asked::{Admission, Breaker};
 use crate::driven::{START_MS, START_US, Say, driven, start_driven};
-use crate::listener::Listener;
+use crate::seed::seeded;
+use crate::listener::{Listener, is_drawn};
 
 /// The message of a transition of `k` at `at_ms` whose generation is that instant.
 fn event(previous: &str, new: &str, at_ms: i64, reason: &str) -> Json {
@@ -311,4 +312,81 @@ fn as_many_messages_as_transitions_are_counted() {
             assert!(pair[0]["generation"].as_i64() < pair[1]["generation"].as_i64());
         }
     }
+}
+
+// Property 3: each transition of a breaker is exactly one event, with the service, the state before, the state after and a correlation:
+// that of the report that caused it, or one that the server drew.
+#[test]
+fn each_transition_is_one_event_with_all_its_fields() {
+    let mut random = seeded("each_transition_is_one_event");
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    let (mut now_ms, mut transitions) = (0, 0);
+    for case in 0..1_000 {
+        let key = format!("case:{case}");
+        let consecutive = random.u32(1..4);
+        let ramp = if random.bool() { "RAMP 2s" } else { "" };
+        connection.config(&format!("{key} CONSECUTIVE {consecutive} OPEN 1s SUCCESSES 1 PROBES 2 {ramp}"));
+        listener.hear();
+        let mut last = ("closed".to_owned(), connection.look(&key).number("generation"));
+        for step in 0..random.usize(4..16) {
+            let correlation = random.bool().then(|| format!("request-{case}-{step}"));
+            let about = correlation.as_ref().map_or(String::new(), |text| format!(" CORRELATION {text}"));
+            let (mut given, mut is_reset) = (None, false);
+            match random.u8(0..10) {
+                0..=5 => {
+                    // An open circuit that is half-open by the admission has no correlation of a caller.
+                    let admission = connection.admit(&key);
+                    if let Some(permit) = admission.permit {
+                        last = judged(&mut listener, &key, last, None, &mut transitions);
+                        let outcome = if random.bool() { "FAIL" } else { "OK" };
+                        connection.report(&key, &permit, &format!("{outcome}{about}"));
+                        given = correlation;
+                    }
+                }
+                6 => _ = connection.force(&format!("{key} OPEN FOR 1s")),
+                7 => {
+                    connection.say(&format!("RES.BREAKER RESET {key}"));
+                    is_reset = true;
+                }
+                _ => {
+                    now_ms += random.i64(1..1_500);
+                    connection.clock_at_ms(now_ms);
+                    continue;
+                }
+            }
+            last = judged(&mut listener, &key, last, given, &mut transitions);
+            let look = connection.look(&key);
+            if is_reset {
+                // Of a closed circuit it forgets what was counted: another generation, the same state.
+                last.1 = look.number("generation");
+            }
+            assert_eq!((look.state(), look.number("generation")), (last.0.as_str(), last.1), "{key}: one is missing");
+        }
+    }
+    assert!(transitions > 1_000, "{transitions} transitions are too few for a test");
+}
+
+/// What was told since then goes on from `last`, and is about `key`. The state and the generation it came to.
+#[track_caller]
+fn judged(
+    listener: &mut Listener,
+    key: &str,
+    mut last: (String, i64),
+    given: Option<String>,
+    transitions: &mut u32,
+) -> (String, i64) {
+    let heard = listener.hear();
+    for (event, correlation) in heard.events.iter().zip(&heard.correlations) {
+        let generation = event["generation"].as_i64().expect("a number");
+        assert_eq!((&event["service"], &event["previous"]), (&json!(key), &json!(last.0)));
+        assert!(generation > last.1 && event["new"] != event["previous"], "told twice: {event}");
+        match &given {
+            Some(given) => assert_eq!(correlation, given),
+            None => assert!(is_drawn(correlation), "{correlation}"),
+        }
+        last = (event["new"].as_str().expect("a state").to_owned(), generation);
+        *transitions += 1;
+    }
+    last
 }

@@ -17,6 +17,8 @@ pub struct Listener {
 pub struct Heard {
     /// Messages on its channel, `resil:events` unless another was named.
     pub events: Vec<Json>,
+    /// The correlation of each. One that the server drew is not in `events`.
+    pub correlations: Vec<Json>,
     /// `(event, key)` of every notification under an event's name.
     pub notified: Vec<(String, Vec<u8>)>,
     /// `(key, event)` of every notification under a key's name.
@@ -39,7 +41,7 @@ impl Listener {
     }
 
     pub fn hear(&mut self) -> Heard {
-        let mut heard = Heard { events: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
+        let mut heard = Heard { events: Vec::new(), correlations: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
         self.send("PING");
         loop {
             let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server answers") {
@@ -51,7 +53,8 @@ impl Listener {
                 [pong, _] if pong == b"pong" => return heard,
                 [kind, channel, message] if kind == b"message" => {
                     assert_eq!(channel, self.channel.as_bytes());
-                    heard.events.push(serde_json::from_slice(message).expect("an event is JSON in UTF-8"));
+                    let event = serde_json::from_slice(message).expect("an event is JSON in UTF-8");
+                    heard.event(event);
                 }
                 [kind, _, channel, message] if kind == b"pmessage" => heard.notification(channel, message),
                 other => panic!("not expected here: {other:?}"),
@@ -75,6 +78,18 @@ impl Listener {
 
 impl Heard {
     /// `__keyevent@0__:res.breaker.open` says the key, `__keyspace@0__:key` the event.
+    fn event(&mut self, mut event: Json) {
+        self.correlations.push(event["correlation"].clone());
+        if is_drawn(&event["correlation"]) {
+            event.as_object_mut().expect("a map").remove("correlation");
+        } else if event["correlation"].is_null() {
+            // Looking for it has put it there.
+            event.as_object_mut().expect("a map").remove("correlation");
+            assert_eq!(event["previous"], event["new"], "a transition without a correlation: {event}");
+        }
+        self.events.push(event);
+    }
+
     fn notification(&mut self, channel: &[u8], message: &[u8]) {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("events have names in UTF-8");
         let colon = channel.iter().position(|byte| *byte == b':').expect("a channel has a colon");
@@ -90,4 +105,9 @@ impl Heard {
     pub fn of_breakers(&self) -> Vec<&str> {
         self.notified.iter().map(|(event, _)| event.as_str()).filter(|event| event.starts_with("res.")).collect()
     }
+}
+
+/// Whether the server made it: 32 hex digits.
+pub fn is_drawn(correlation: &Json) -> bool {
+    correlation.as_str().is_some_and(|text| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

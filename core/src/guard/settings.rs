@@ -20,7 +20,7 @@ use crate::rate_limit::Quota;
 use crate::time::Span;
 use crate::window::Rule;
 
-/// How long a ticket outlives the timeout of its attempt.
+/// How long a ticket outlives the timeout of its attempt, or of its call.
 pub const LEASE_MARGIN: Span = Span::from_secs(1);
 
 /// The lease of a ticket where neither a timeout nor `sharedBulkhead.lease` says otherwise.
@@ -116,8 +116,10 @@ impl Settings {
     /// How long a ticket, its place and its probe last.
     pub fn lease(&self) -> Span {
         let of_places = self.places.as_ref().and_then(|places| places.lease);
-        let lease = self.attempt.map(|attempt| Span::from_us(attempt.as_us().saturating_add(LEASE_MARGIN.as_us())));
-        lease.or(of_places).unwrap_or(LEASE_OTHERWISE).clamp(LEASE_LEAST, Span::from_days(1))
+        let and_margin = |timeout: Span| Span::from_us(timeout.as_us().saturating_add(LEASE_MARGIN.as_us()));
+        // No attempt lasts longer than its call.
+        let of_timeout = self.attempt.map(and_margin).or(of_places).or(self.total.map(and_margin));
+        of_timeout.unwrap_or(LEASE_OTHERWISE).clamp(LEASE_LEAST, Span::from_days(1))
     }
 }
 

@@ -12,6 +12,7 @@
 //! - Below 100 calls in the hour it is `rate`: nothing is known yet.
 
 use super::recent::Recent;
+use crate::circuit_breaker::{Breaker, BreakerOutcome, Edit as BreakerEdit, Phase};
 use crate::time::{Instant, Span};
 
 const BASELINE: Span = Span::from_secs(3_600);
@@ -49,5 +50,23 @@ impl Baseline {
     pub fn trips(&self, rate_pct: u32, failures: u64, calls: u64, now: Instant) -> bool {
         let threshold_ppm = u128::from(self.threshold_ppm(rate_pct, calls, now));
         rate_pct > 0 && calls > 0 && u128::from(failures) * 1_000_000 >= threshold_ppm * u128::from(calls)
+    }
+
+    /// Takes a step of a breaker that is judged by this, and counts what it recorded while the circuit was closed. A step that fails changes nothing.
+    pub fn judge<V, E>(
+        &mut self,
+        breaker: &mut Breaker,
+        now: Instant,
+        step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, E>,
+    ) -> Result<BreakerOutcome<V>, E> {
+        let was_closed = matches!(breaker.phase(), Phase::Closed);
+        let (rate_pct, calls) = (breaker.config().rate_pct, breaker.totals(now).calls.into());
+        let outcome = breaker.judged_by(self.threshold_ppm(rate_pct, calls, now), step)?;
+        for edit in &outcome.edits {
+            if let (true, BreakerEdit::Record { batch, .. }) = (was_closed, edit) {
+                self.count(batch.calls().into(), batch.failures.into(), now);
+            }
+        }
+        Ok(outcome)
     }
 }

@@ -11,7 +11,7 @@ use super::seed;
 proptest! {
     #![proptest_config(seed::config())]
 
-    // Property 3: every change of state is told exactly once, with the state before and the state after.
+    // Every change of state is told exactly once, with the state before and the state after.
     // (The machine that plays the schedule compares what was told with the states at every step.)
     #[test]
     fn each_change_of_state_is_told_exactly_once(events in steady()) {

@@ -24,6 +24,8 @@ export interface BreakerSettings {
   quorum?: number;
   ramp?: Duration;
   idle?: Duration;
+  /** Trips at the higher of `failureRate` and three standard deviations above the failure rate of the last hour; one of this process. */
+  adaptive?: boolean;
   version?: number | bigint;
   mode?: 'batched' | 'exact';
   whenAway?: Away;

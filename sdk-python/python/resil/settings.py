@@ -79,6 +79,8 @@ class BreakerSettings(TypedDict, total=False):
     quorum: int
     ramp: Duration
     idle: Duration
+    #: Trips at the higher of ``failure_rate`` and three standard deviations above the failure rate of the last hour; one of this process.
+    adaptive: bool
     version: int
     mode: Literal["batched", "exact"]
     when_away: Away

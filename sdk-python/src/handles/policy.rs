@@ -326,7 +326,10 @@ impl PyPolicies {
         let source = match (path, given) {
             (Some(path), None) => {
                 let path: PathBuf = path.extract().map_err(|_| wrong_type("path", "a path", path))?;
-                std::fs::read_to_string(&path)?
+                std::fs::read_to_string(&path).map_err(|error| {
+                    let text = format!("path: {:?} cannot be read: {error}", path.display().to_string());
+                    std::io::Error::new(error.kind(), text)
+                })?
             }
             (None, Some(given)) => text("text", given)?,
             _ => return Err(wrong_value("path", "or text must be there, and not both")),

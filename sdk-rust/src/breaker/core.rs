@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use metrics::Counter;
 use parking_lot::Mutex;
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
+use resil_core::policy::breaker_baseline::Baseline;
 use resil_wire::breaker::{Admit, Admitted, Counted, Options, ReportCall};
 use resil_wire::command::{Command, Reply};
 use tokio::runtime::Handle;
@@ -40,6 +41,10 @@ pub(crate) struct Core {
     pub(super) options: CheckedSettings,
     pub wire: Option<Options>,
     pub is_memory: bool,
+    /// Where it is kept, if not where the client keeps everything: what is learned of a callee stays in this process.
+    pub own: Option<Backend>,
+    /// What is usual, of a breaker that is adaptive: its memory looks here.
+    pub _baseline: Option<Arc<Mutex<Baseline>>>,
     /// How many outcomes are sent together.
     pub batch: u64,
     pub(super) view: View,
@@ -71,6 +76,10 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
+    pub fn backend(&self) -> &Backend {
+        self.own.as_ref().unwrap_or_else(|| self.client.backend())
+    }
+
     /// May a call be made?
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
         match self.admit_now() {
@@ -132,7 +141,7 @@ impl Core {
         let sent = self.client.clock().now();
         let question = self.view.question(sent);
         let admit = Command::BreakerAdmit(Admit { key: &self.key, caller: Some(&self.caller), options: self.wire });
-        let admitted = match self.client.backend().call(&admit).await {
+        let admitted = match self.backend().call(&admit).await {
             Ok(Reply::Admitted(admitted)) => admitted,
             Ok(other) => return Err(Error::Internal(format!("an admission was answered {other:?}"))),
             Err(error) if error.says_away() => return self.admit_away(error),
@@ -155,7 +164,7 @@ impl Core {
         if self.is_listening.load(Ordering::Relaxed) || self.is_listening.swap(true, Ordering::Relaxed) {
             return;
         }
-        match self.client.backend() {
+        match self.backend() {
             Backend::Memory(memory) => {
                 let (core, runtime) = (Arc::downgrade(self), Handle::try_current().ok());
                 let hear = move |_: &_| core.upgrade().map(|core| core.was_changed(runtime.clone())).is_some();
@@ -178,7 +187,7 @@ impl Core {
     }
 
     async fn ask_state(&self) -> Result<Snapshot, Error> {
-        match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
+        match self.backend().call(&Command::BreakerState(&self.key)).await? {
             Reply::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
@@ -280,7 +289,7 @@ impl Core {
         let question = self.view.question(self.client.clock().now());
         let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
+        if let Ok(Reply::Counted(counted)) = self.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Other }, question);
         }

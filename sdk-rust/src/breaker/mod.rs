@@ -68,6 +68,8 @@ use self::settings::CheckedSettings;
 pub use self::settings::{BreakerSettings, CountingMode};
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
 use self::view::{News, ReplyOf};
+use crate::backend::Backend;
+use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::limiter::span;
@@ -98,8 +100,11 @@ impl Client {
             return Ok(Breaker(core));
         }
         let name: Arc<str> = name.into();
-        self.inner().health.add(format!("breaker:{name}").into(), options.when_away);
         let core = Arc::new(self.new_breaker(Arc::clone(&name), options));
+        // One of this process is there whether the server is or not.
+        if core.own.is_none() {
+            self.inner().health.add(format!("breaker:{name}").into(), core.options.when_away);
+        }
         breakers.retain(|_, other| other.strong_count() > 0);
         breakers.insert(name, Arc::downgrade(&core));
         Ok(Breaker(core))
@@ -109,12 +114,25 @@ impl Client {
         let own_name = self.inner().name.as_bytes();
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
+        let key: Box<[u8]> = crate::keys::named("breaker", &name).into_bytes().into();
+        let own = match self.backend() {
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) if options.is_adaptive => Some(Backend::Memory(Memory::new(self.clock().clone()))),
+            _ => None,
+        };
+        let backend = own.as_ref().unwrap_or_else(|| self.backend());
+        let baseline = match backend {
+            Backend::Memory(memory) if options.is_adaptive => Some(memory.adapt_breaker(&key)),
+            _ => None,
+        };
         Core {
-            key: crate::keys::named("breaker", &name).into_bytes().into(),
+            key,
             caller: caller.into(),
             wire: options.wire(),
-            is_memory: Core::is_memory(self.backend()),
-            batch: options.batch_on(self.backend()),
+            is_memory: Core::is_memory(backend),
+            batch: options.batch_on(backend),
+            _baseline: baseline,
+            own,
             view: Default::default(),
             about_failure: Default::default(),
             sender: Default::default(),
@@ -236,7 +254,7 @@ impl Breaker {
         let (actor, reason) = (Some(&actor[..actor.len().min(TEXT_MAX)]), Some(reason.as_bytes()));
         let command = Command::BreakerForce(ForceCall { key: &core.key, force: force.core(), length, actor, reason });
         let question = core.view.question(core.client.clock().now());
-        match core.client.backend().call(&command).await? {
+        match core.backend().call(&command).await? {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
@@ -250,7 +268,7 @@ impl Breaker {
 
     /// Closes the circuit, with nothing counted; the options stay. Says whether there was anything to reset.
     pub async fn reset(&self) -> Result<bool, Error> {
-        let answer = self.0.client.backend().call(&Command::BreakerReset(&self.0.key)).await?;
+        let answer = self.0.backend().call(&Command::BreakerReset(&self.0.key)).await?;
         self.0.view.ask();
         number(&answer)
     }
@@ -262,7 +280,7 @@ impl Breaker {
             return Err(Error::InvalidArgument("the options name nothing to change".to_owned()));
         };
         let command = Command::BreakerConfig(ConfigCall { key: &self.0.key, options });
-        number(&self.0.client.backend().call(&command).await?)
+        number(&self.0.backend().call(&command).await?)
     }
 }
 

@@ -162,7 +162,7 @@ impl Core {
         let answer = {
             let (key, caller, correlation) = (&self.key, &self.caller, about.as_deref().map(str::as_bytes));
             let tally = Command::BreakerTally(TallyCall { key, generation, caller, seq, batch, correlation });
-            self.client.backend().call(&tally).await
+            self.backend().call(&tally).await
         };
         let counted = match answer {
             Ok(Reply::Counted(counted)) => counted,

@@ -83,8 +83,8 @@ pub struct BreakerSettings {
     /// After this long without a report everything counted is forgotten.
     #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
     pub idle: Option<Duration>,
-    /// For stored policies, whose breaker the server keeps: trips at the higher of `failure_rate` and three standard deviations above what is
-    /// usual. A breaker outside of a stored policy trips at `failure_rate`.
+    /// Trips at the higher of `failure_rate` and three standard deviations above the failure rate of the last hour. What is usual is learned, so
+    /// such a breaker is one of this process; the whole fleet shares that of a stored policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<bool>,
     /// Which configuration this is: a higher one replaces what is stored.
@@ -113,7 +113,7 @@ setters! {
     BreakerSettings {} {
         window_calls: u32, window_time: Duration, failure_rate: u32, slow_call_duration: Duration, slow_call_rate: u32,
         consecutive_failures: u32, min_calls: u32, open_for: Duration, open_factor: f64, open_max: Duration, probes: u32,
-        successes: u32, probe_lease: Duration, quorum: u32, ramp: Duration, idle: Duration, version: u64, mode: CountingMode,
+        successes: u32, probe_lease: Duration, quorum: u32, ramp: Duration, idle: Duration, adaptive: bool, version: u64, mode: CountingMode,
         when_away: Away, flush_interval: Duration, batch: u32, trust: Duration,
     }
 }
@@ -122,6 +122,7 @@ setters! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckedSettings {
     pub patch: Patch,
+    pub is_adaptive: bool,
     version: Option<u64>,
     pub mode: CountingMode,
     pub when_away: Away,
@@ -205,6 +206,7 @@ impl BreakerSettings {
         })?;
         Ok(CheckedSettings {
             patch,
+            is_adaptive: self.adaptive.unwrap_or(false),
             version: self.version,
             mode: self.mode.unwrap_or(CountingMode::Batched),
             when_away: self.when_away.unwrap_or(Away::Local),

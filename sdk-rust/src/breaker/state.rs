@@ -6,7 +6,8 @@ use resil_core::circuit_breaker::Force as CoreForce;
 /// Where a breaker stands.
 pub use resil_core::circuit_breaker::StateName as State;
 use resil_wire::reply::Value;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::limiter::millis;
@@ -14,8 +15,17 @@ use crate::settings::moment_text;
 use crate::settings::span_text;
 
 /// As it is shown.
-fn state_text<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(state.text())
+mod state_text {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(state.text())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        State::from_text(text.as_bytes()).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no state")))
+    }
 }
 
 /// Whether every call is admitted, so that nobody has to be asked.
@@ -48,25 +58,25 @@ impl Force {
 }
 
 /// A change of state that was seen by this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transition {
-    #[serde(serialize_with = "state_text")]
+    #[serde(with = "state_text")]
     pub previous: State,
-    #[serde(serialize_with = "state_text")]
+    #[serde(with = "state_text")]
     pub new: State,
     /// Of the new state; grows with every transition of the breaker.
     pub generation: u64,
 }
 
 /// Everything the server knows about a breaker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// Whether anything is stored under its key. A breaker that nobody has reported to, or whose name is mistyped, is closed
     /// and does not exist.
     pub exists: bool,
-    #[serde(serialize_with = "state_text")]
+    #[serde(with = "state_text")]
     pub state: State,
     /// Whether a call would be admitted now.
     pub admits: bool,
@@ -86,30 +96,55 @@ pub struct Snapshot {
     pub probes_out: u64,
     /// Successful probes so far.
     pub successes: u64,
-    #[serde(serialize_with = "moment_text::optional::serialize")]
+    #[serde(with = "moment_text::optional")]
     pub opened_at: Option<SystemTime>,
     pub forced: Option<Forced>,
     pub version: u64,
     /// The options in force, by the names CONFIG has for them.
-    #[serde(serialize_with = "as_map")]
+    #[serde(with = "as_map")]
     pub config: Vec<(String, String)>,
 }
 
 /// By whom a state was forced, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forced {
     pub by: String,
     pub reason: String,
-    #[serde(serialize_with = "moment_text::serialize")]
+    #[serde(with = "moment_text")]
     pub since: SystemTime,
     /// `None`: until it is lifted.
-    #[serde(serialize_with = "moment_text::optional::serialize")]
+    #[serde(with = "moment_text::optional")]
     pub until: Option<SystemTime>,
 }
 
-fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+mod as_map {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+    }
+
+    /// In the order they are written.
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(String, String)>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a map of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs)
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
 }
 
 impl Snapshot {

@@ -252,14 +252,19 @@ impl Followed {
 
     /// Reads it, and swaps what is in use if it is another. Only [`follow`] does, so replies are taken in the order they were asked for.
     async fn look(&self) -> Result<(), Error> {
-        let stored = self.client.policies().get(&self.name).await?;
+        let read = self.client.policies().get(&self.name).await;
         let before = self.in_use.load_full();
+        let (stored, unread) = match read {
+            Ok(stored) => (stored, None),
+            Err(error) => (None, Some(error)),
+        };
+        let is_unread = unread.clone().map_or(Ok(()), Err);
         let next = match stored {
             Some(stored) if before.version == Some(stored.version) && before.document == stored.policy => {
                 Ok(InUse { problem: None, ..InUse::clone(&before) })
             }
             Some(stored) => InUse::of(&self.client, &self.name, stored, Some(&before)),
-            None => Err(not_stored(&self.name)),
+            None => Err(unread.unwrap_or_else(|| not_stored(&self.name))),
         };
         let next = next.unwrap_or_else(|problem| InUse { problem: Some(problem), ..InUse::clone(&before) });
         self.client.inner().health.is_outdated(&self.label, next.problem.is_some());
@@ -272,7 +277,7 @@ impl Followed {
             tracing::info!(name: "resil.policy.changed", policy = &*self.name, version = next.version, "a policy was changed");
         }
         self.in_use.store(Arc::new(next));
-        Ok(())
+        is_unread
     }
 }
 

@@ -3,10 +3,11 @@
 //! # What is promised
 //! - Every change since [`Policies::watch`] returned is told of, in order for each policy: by name, with the version it led to.
 //! - Messages may be lost. What is stored is compared after each reconnect, and once a minute; of several changes that were missed
-//!   the last one is told.
+//!   the last one is told. Policies that were not known before are found by listing all keys, which takes at most one hundredth of the time:
+//!   after a listing that took long the next one waits.
 //! - It ends when the client is shut down. While the server is away it waits.
 //!
-//! A comparison lists all keys of the server (SCAN): watch in a few tools, and follow with [`Client::policy`](crate::Client::policy) in services.
+//! A listing goes through all keys of the server (SCAN, by type): watch in a few tools, and follow with [`Client::policy`](crate::Client::policy) in services.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -114,7 +115,12 @@ pub struct PolicyWatch {
     known: HashMap<String, KnownVersion>,
     ready: VecDeque<PolicyEvent>,
     compare_at: Moment,
+    /// Not before that are all keys listed, unless something may have been missed.
+    list_at: Moment,
 }
+
+/// A listing that took this long is followed by a pause of so many times that.
+const LISTING_PART: u32 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KnownVersion {
@@ -136,12 +142,19 @@ impl Policies {
             Backend::Redis(_) => client.listen_to_policies(&inbox),
             _ => {}
         }
+        let begun = client.clock().now();
         let present = self.list().await?;
         let known = |version| KnownVersion { version, is_deleted: false };
         let known = present.into_iter().map(|policy| (policy.name, known(policy.version))).collect();
-        let compare_at = client.clock().now().saturating_add(COMPARE_EVERY);
-        Ok(PolicyWatch { client, inbox, known, ready: VecDeque::new(), compare_at })
+        let now = client.clock().now();
+        let (compare_at, list_at) = (now.saturating_add(COMPARE_EVERY), after_listing(begun, now));
+        Ok(PolicyWatch { client, inbox, known, ready: VecDeque::new(), compare_at, list_at })
     }
+}
+
+/// When the next listing may begin.
+fn after_listing(begun: Moment, ended: Moment) -> Moment {
+    ended.saturating_add((ended.saturating_sub(begun) * LISTING_PART).max(COMPARE_EVERY))
 }
 
 impl PolicyWatch {
@@ -198,11 +211,18 @@ impl PolicyWatch {
     /// Tells of what is stored and was not heard of. All or nothing: it may be dropped or fail at any await.
     async fn compare(&mut self) -> Result<(), Error> {
         // What is heard from here on may be newer than the list.
-        self.inbox.heard.lock().is_doubtful = false;
+        let was_doubtful = std::mem::take(&mut self.inbox.heard.lock().is_doubtful);
         let undone = Doubtful(Some(Arc::clone(&self.inbox)));
         let policies = self.client.policies();
-        let present: HashMap<String, u64> =
-            policies.list().await?.into_iter().map(|policy| (policy.name, policy.version)).collect();
+        let begun = self.client.clock().now();
+        let stored = if was_doubtful || begun >= self.list_at {
+            let listed = policies.list().await?;
+            self.list_at = after_listing(begun, self.client.clock().now());
+            listed
+        } else {
+            policies.read_all(self.known.keys().cloned().collect()).await?
+        };
+        let present: HashMap<String, u64> = stored.into_iter().map(|policy| (policy.name, policy.version)).collect();
         let is_missing = |(name, known): &(&String, &KnownVersion)| !known.is_deleted && !present.contains_key(*name);
         let missing: Vec<(String, u64)> =
             self.known.iter().filter(is_missing).map(|(name, known)| (name.clone(), known.version)).collect();
@@ -249,5 +269,17 @@ impl Drop for Doubtful {
         if let Some(inbox) = &self.0 {
             inbox.heard.lock().is_doubtful = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listing_takes_at_most_a_hundredth_of_the_time() {
+        let seconds = Duration::from_secs;
+        assert_eq!(after_listing(seconds(5), seconds(5)), seconds(65));
+        assert_eq!(after_listing(seconds(0), seconds(20)), seconds(2_020));
     }
 }

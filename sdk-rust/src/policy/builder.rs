@@ -256,7 +256,8 @@ impl PolicyBuilder {
         });
         let share = share.transpose()?;
         let places_adapt = [&bulkhead, &share].into_iter().flatten().any(LocalBulkhead::adapts);
-        let warnings = stage::warnings(&order);
+        let mut warnings = stage::warnings(&order);
+        warnings.extend(self.fleet.as_ref().and_then(FleetGuard::warning));
         for warning in &warnings {
             tracing::warn!(name: "resil.policy.odd", policy = &*name, "{warning}");
         }

@@ -43,6 +43,8 @@ pub(crate) struct FleetGuard {
     /// How long a place is waited for.
     max_wait: Duration,
     is_limited: bool,
+    /// The policy does not say how long an attempt may last.
+    has_no_lease: bool,
     /// While the server is no help.
     away: Policy,
 }
@@ -78,8 +80,16 @@ impl FleetGuard {
             key: keys::named("policy", name).into_bytes().into(),
             max_wait: shared_bulkhead.as_ref().map_or_else(of_process, |shared| shared.max_wait.unwrap_or_default()),
             is_limited: rate_limit.is_some(),
+            has_no_lease: settings.timeout.attempt.or(settings.timeout.total).is_none()
+                && shared_bulkhead.as_ref().is_none_or(|shared| shared.lease.is_none()),
             away: away.clone(),
         })
+    }
+
+    /// What is odd about it.
+    pub fn warning(&self) -> Option<String> {
+        let text = "an attempt that takes more than 10 s is not counted: say timeout.attempt, timeout.total or sharedBulkhead.lease";
+        self.has_no_lease.then(|| text.to_owned())
     }
 
     /// Makes the attempts of a call. `away` runs it if the server is no help.
@@ -218,9 +228,9 @@ impl FleetGuard {
     }
 }
 
-/// The server is away, the policy is not stored any more, or the call came too late for its retry.
+/// The server is away, the policy is not stored any more (or something else is under its key), or the call came too late for its retry.
 fn is_no_help(error: &Error) -> bool {
-    let says = |text: &str| text.starts_with("NOPOLICY") || text.starts_with("TICKET");
+    let says = |text: &str| ["NOPOLICY", "TICKET", "WRONGTYPE"].iter().any(|code| text.starts_with(code));
     error.says_away() || matches!(error, Error::InvalidArgument(text) if says(text))
 }
 

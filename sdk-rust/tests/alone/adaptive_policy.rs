@@ -238,3 +238,60 @@ proptest::proptest! {
         proptest::prop_assert_eq!(again.retry.map(|retry| retry.backoff()), document.retry.map(|retry| retry.backoff()));
     }
 }
+
+/// Calls of which every second one fails, until one is refused: how many were made of `most`.
+async fn made_before_it_trips(policy: &Policy, clock: &Clock, most: u32) -> u32 {
+    for number in 0..most {
+        clock.advance(Duration::from_millis(200));
+        let outcome = policy.call(retry_all, async || if number % 2 == 0 { Ok(()) } else { Err("down") }).await;
+        if outcome.is_err_and(|failure| failure.code() == Some(Code::CircuitOpen)) {
+            return number;
+        }
+    }
+    most
+}
+
+async fn of_breaker(adaptive: bool, clock: &Clock, url: &str) -> (resil::Client, Policy) {
+    let client = resil::ConnectSettings::new(url).clock(clock.clone()).connect().await.expect("memory");
+    let breaker = r#""windowCalls": 50, "failureRate": 55, "consecutiveFailures": 0, "minCalls": 20, "mode": "exact""#;
+    let json = format!(r#"{{"name": "bank", "breaker": {{{breaker}, "adaptive": {adaptive}}}}}"#);
+    let policy = Policy::from_settings(&client, &PolicySettings::from_json(&json).expect("valid")).expect("valid");
+    (client, policy)
+}
+
+/// Half of all calls fail, all day: that is what is usual. Then nearly all of them fail.
+#[tokio::test]
+async fn an_adaptive_breaker_knows_what_is_usual() {
+    for (adaptive, trips_at_sixty_percent) in [(true, false), (false, true)] {
+        let clock = Clock::driven();
+        let (_client, policy) = of_breaker(adaptive, &clock, "memory://").await;
+        assert_eq!(made_before_it_trips(&policy, &clock, 400).await, 400, "half is below the rate");
+        // 60 percent: above the rate of 55, but within three deviations of the usual half.
+        let mut refused = 0;
+        for number in 0..50 {
+            clock.advance(Duration::from_millis(200));
+            let outcome = policy.call(retry_all, async || if number % 5 < 2 { Ok(()) } else { Err("down") }).await;
+            refused += u32::from(outcome.is_err_and(|failure| failure.code() == Some(Code::CircuitOpen)));
+        }
+        assert_eq!(refused > 0, trips_at_sixty_percent, "adaptive: {adaptive}");
+        let mut refused = 0;
+        for _ in 0..60 {
+            let outcome = policy.call(retry_all, async || Err::<(), _>("down")).await;
+            refused += u32::from(outcome.is_err_and(|failure| failure.code() == Some(Code::CircuitOpen)));
+        }
+        assert!(refused > 0, "an outage trips it");
+    }
+}
+
+#[tokio::test]
+async fn two_clients_of_one_memory_learn_together() {
+    let clock = Clock::driven();
+    let (_one, first) = of_breaker(true, &clock, "memory://learn-together").await;
+    let (_two, second) = of_breaker(true, &clock, "memory://learn-together").await;
+    assert_eq!(made_before_it_trips(&first, &clock, 400).await, 400);
+    for number in 0..50 {
+        clock.advance(Duration::from_millis(200));
+        let outcome = second.call(retry_all, async || if number % 5 < 2 { Ok(()) } else { Err("down") }).await;
+        assert_ne!(outcome.err().and_then(|failure| failure.code()), Some(Code::CircuitOpen));
+    }
+}

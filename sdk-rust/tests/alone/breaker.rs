@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use resil::breaker::{Breaker, BreakerSettings, CountingMode, State};
+use proptest::prelude::*;
+use resil::breaker::{Breaker, BreakerSettings, CountingMode, Force, Snapshot, State};
 use resil::clock::Clock;
 use resil::correlation::correlated;
 use resil::testing::{Reply, Script};
 use resil::{Client, Code, ConnectSettings};
+
+use crate::drive::seed;
 
 async fn client(url: &str, clock: &Clock) -> Client {
     ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap()
@@ -248,4 +251,65 @@ async fn the_last_known_state_includes_what_state_answered() {
     calling.force(resil::breaker::Force::Open, None, "by hand").await.expect("forced");
     assert_eq!(asking.state().await.expect("a state").state, State::ForcedOpen);
     assert_eq!(asking.last_known_state(), Some(State::ForcedOpen));
+}
+
+#[derive(Debug, Clone)]
+enum Happening {
+    Call { fails: bool, took_ms: u64 },
+    Force(Force, Option<u64>, String),
+    Reset,
+    Advance(u64),
+}
+
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let force = prop::sample::select(vec![Force::Open, Force::Closed, Force::Disabled, Force::Metrics, Force::Auto]);
+    prop_oneof![
+        6 => (any::<bool>(), 0u64..300).prop_map(|(fails, took_ms)| Happening::Call { fails, took_ms }),
+        1 => (force, prop::option::of(1u64..10_000), "\\PC{0,20}").prop_map(|(force, ms, why)| Happening::Force(force, ms, why)),
+        1 => Just(Happening::Reset),
+        2 => (0u64..20_000).prop_map(Happening::Advance),
+    ]
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    // Property 2: every state of a breaker that can be shown is written as JSON and read again as the same, with all its fields.
+    #[test]
+    fn any_state_is_written_as_json_and_read_again(
+        happenings in prop::collection::vec(any_happening(), 1..20), rate in 1u32..100, ramp in 0u64..5_000,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::driven();
+            clock.advance(Duration::from_secs(1_700_000_000));
+            let client = resil::ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap();
+            let settings = BreakerSettings::new()
+                .consecutive_failures(3).failure_rate(rate).min_calls(2).ramp(Duration::from_millis(ramp))
+                .slow_call_duration(Duration::from_millis(100)).slow_call_rate(50)
+                .open_for(Duration::from_secs(5)).open_factor(2.0).open_max(Duration::from_secs(60)).version(7);
+            let breaker = client.breaker("bank", settings).unwrap();
+            for happening in happenings {
+                match happening {
+                    Happening::Call { fails, took_ms } => {
+                        let _ = breaker.call(async || {
+                            clock.advance(Duration::from_millis(took_ms));
+                            if fails { Err("down") } else { Ok(()) }
+                        }).await;
+                    }
+                    Happening::Force(force, ms, why) => {
+                        let length = ms.filter(|_| force != Force::Auto).map(Duration::from_millis);
+                        breaker.force(force, length, &why).await.unwrap();
+                    }
+                    Happening::Reset => _ = breaker.reset().await.unwrap(),
+                    Happening::Advance(ms) => clock.advance(Duration::from_millis(ms)),
+                }
+                let state = breaker.state().await.unwrap();
+                let json = serde_json::to_string(&state).unwrap();
+                let again: Snapshot = serde_json::from_str(&json).unwrap();
+                assert_eq!(again, state);
+                assert_eq!(serde_json::to_string(&again).unwrap(), json);
+            }
+        });
+    }
 }

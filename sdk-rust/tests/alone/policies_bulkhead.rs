@@ -94,9 +94,6 @@ impl Model {
 
 proptest! {
     #![proptest_config(seed::config())]
-    // Property 15: never more calls active than places, nor more waiting than the queue holds; the rest is refused.
-    // Property 16: a partition that is full takes nothing from another.
-    // Property 17: what the metrics say is what is.
     #[test]
     fn any_schedule_keeps_to_its_places_and_is_counted_exactly(
         sizes in ((1u32..4, 0u32..4), (1u32..4, 0u32..4)),
@@ -177,6 +174,110 @@ proptest! {
                 prop_assert_eq!(metrics, model.expected());
             }
         }
+    }
+}
+
+/// Callers who come one after the other: of each whether it is inside, waits, or was refused. All of them are kept.
+fn arrivals(handle: &LocalBulkhead, callers: usize) -> (Vec<BulkheadPermit>, Vec<Entering>, u32) {
+    let (mut inside, mut waiting, mut refused) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..callers {
+        let handle = handle.clone();
+        let mut future: Entering = Box::pin(async move { handle.acquire().await });
+        match poll_now(future.as_mut()) {
+            Poll::Ready(Ok(permit)) => inside.push(permit),
+            Poll::Ready(Err(error)) => {
+                assert_eq!(error.code(), Code::BulkheadFull);
+                refused += 1;
+            }
+            Poll::Pending => waiting.push(future),
+        }
+    }
+    (inside, waiting, refused)
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    // Property 15: with C places and a queue of Q never more than C + Q calls are active or queued, and every call beyond is refused with
+    // BulkheadFull; counted by the callers, not by the bulkhead.
+    #[test]
+    fn never_more_than_places_and_queue_are_active_or_queued(
+        places in 1u32..12, queue in 0u32..12, rounds in prop::collection::vec((0usize..40, 0usize..12), 1..6),
+    ) {
+        let main = bulkhead(places, queue, (1, 0), &Clock::driven());
+        let (mut inside, mut waiting): (Vec<BulkheadPermit>, Vec<Entering>) = (Vec::new(), Vec::new());
+        for (callers, leaving) in rounds {
+            let free = (places + queue) as usize - inside.len() - waiting.len();
+            let (entered, queued, refused) = arrivals(&main, callers);
+            prop_assert_eq!(entered.len() + queued.len(), callers.min(free));
+            prop_assert_eq!(refused as usize, callers.saturating_sub(free), "beyond C + Q everything is refused");
+            inside.extend(entered);
+            waiting.extend(queued);
+            prop_assert!(inside.len() <= places as usize && waiting.len() <= queue as usize);
+            inside.truncate(inside.len().saturating_sub(leaving));
+            // Who waited longest is inside now.
+            waiting.retain_mut(|future| match poll_now(future.as_mut()) {
+                Poll::Ready(entered) => {
+                    inside.push(entered.expect("a place was given"));
+                    false
+                }
+                Poll::Pending => true,
+            });
+            prop_assert!(inside.len() <= places as usize && inside.len() + waiting.len() <= (places + queue) as usize);
+        }
+    }
+
+    // Property 16: two partitions are limited independently: whatever one of them is exhausted by, the other admits, queues and refuses as
+    // if it were alone.
+    #[test]
+    fn an_exhausted_partition_changes_nothing_for_another(
+        main_size in (1u32..8, 0u32..8), batch_size in (1u32..8, 0u32..8), crowd in 0usize..40, callers in 0usize..20,
+        main_first in any::<bool>(),
+    ) {
+        let shared = bulkhead(main_size.0, main_size.1, batch_size, &Clock::driven());
+        let alone = bulkhead(main_size.0, main_size.1, batch_size, &Clock::driven());
+        let of = |bulkhead: &LocalBulkhead, is_main: bool| {
+            if is_main { bulkhead.clone() } else { bulkhead.partition("batch").expect("it is there") }
+        };
+        let (exhausted, other) = (of(&shared, main_first), of(&shared, !main_first));
+        let size = if main_first { main_size } else { batch_size };
+        let crowd = arrivals(&exhausted, crowd + (size.0 + size.1) as usize);
+        prop_assert!(exhausted.try_acquire().is_err(), "it is full");
+        let (beside, by_itself) = (arrivals(&other, callers), arrivals(&of(&alone, !main_first), callers));
+        prop_assert_eq!(
+            (beside.0.len(), beside.1.len(), beside.2),
+            (by_itself.0.len(), by_itself.1.len(), by_itself.2)
+        );
+        prop_assert_eq!(other.metrics(), of(&alone, !main_first).metrics());
+        drop(crowd);
+    }
+
+    // Property 17: the active, queued and rejected counts that are reported are those that the callers have seen.
+    #[test]
+    fn the_metrics_are_what_the_callers_have_seen(
+        places in 1u32..8, queue in 0u32..8, callers in 0usize..40, leaving in 0usize..10, giving_up in 0usize..10,
+    ) {
+        let clock = Clock::driven();
+        let main = bulkhead(places, queue, (1, 0), &clock);
+        let (mut inside, mut waiting, refused) = arrivals(&main, callers);
+        let seen = |active: usize, queued: usize, rejected: u32| (active as u32, queued as u32, u64::from(rejected));
+        let shown = || { let metrics = main.metrics(); (metrics.active, metrics.queued, metrics.rejected) };
+        prop_assert_eq!(shown(), seen(inside.len(), waiting.len(), refused));
+        waiting.truncate(waiting.len().saturating_sub(giving_up));
+        prop_assert_eq!(shown(), seen(inside.len(), waiting.len(), refused));
+        inside.truncate(inside.len().saturating_sub(leaving));
+        waiting.retain_mut(|future| match poll_now(future.as_mut()) {
+            Poll::Ready(entered) => {
+                inside.push(entered.expect("a place was given"));
+                false
+            }
+            Poll::Pending => true,
+        });
+        prop_assert_eq!(shown(), seen(inside.len(), waiting.len(), refused));
+        clock.advance(MAX_WAIT);
+        let late = waiting.len() as u32;
+        waiting.retain_mut(|future| poll_now(future.as_mut()).is_pending());
+        prop_assert_eq!(shown(), seen(inside.len(), 0, refused + late), "who waited too long was rejected");
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use proptest::prelude::*;
 use resil::breaker::{BreakerSettings, CountingMode, State};
 use resil::clock::Clock;
 use resil::idempotency::IdempotencySettings;
@@ -11,11 +12,13 @@ use resil::idempotency::Remember;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
 use resil::policy::{
-    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, RetrySettings, Stage, TimeoutSettings,
+    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, PolicySettings, RetrySettings, Stage, TimeoutSettings,
     retry_all, retry_none,
 };
 use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Client, Code, ConnectSettings, Error, Failure};
+
+use crate::drive::seed;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -505,5 +508,50 @@ proptest::proptest! {
         };
         proptest::prop_assert_eq!(ended, Err(expected));
         proptest::prop_assert_eq!(made.load(SeqCst), attempts);
+    }
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    // Property 6: behind an open circuit the retry makes no attempt at all: zero retries, no delay, and the error says that the circuit is open;
+    // whatever the policy allows and however the circuit was opened.
+    #[test]
+    fn an_open_circuit_makes_no_attempt_and_no_retry(
+        max_attempts in 2u32..20, backoff_ms in 1u64..5_000, exact in any::<bool>(), forced in any::<bool>(),
+        failures in 1u32..5, calls in 1usize..6,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::driven();
+            let client = resil::ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap();
+            let mode = if exact { "exact" } else { "batched" };
+            let json = format!(
+                r#"{{"name": "bank", "retry": {{"maxAttempts": {max_attempts}, "initialBackoff": "{backoff_ms}ms", "budget": null}},
+                    "breaker": {{"consecutiveFailures": {failures}, "openFor": "1h", "mode": "{mode}"}}}}"#
+            );
+            let settings = PolicySettings::from_json(&json).unwrap();
+            let policy = Policy::from_settings(&client, &settings).unwrap();
+            let breaker = client.breaker("bank", settings.breaker.unwrap()).unwrap();
+            if forced {
+                breaker.force(resil::breaker::Force::Open, None, "maintenance").await.unwrap();
+            } else {
+                for _ in 0..failures {
+                    breaker.call(async || Err::<(), _>("down")).await.unwrap_err();
+                }
+            }
+            let made = AtomicU32::new(0);
+            let begun = clock.now();
+            for _ in 0..calls {
+                let call = policy.call(retry_all, async || {
+                    made.fetch_add(1, SeqCst);
+                    Err::<(), _>("down")
+                });
+                // It is over at once: nothing drives the clock.
+                let refused = tokio::time::timeout(Duration::from_secs(20), call).await.expect("no delay").unwrap_err();
+                assert!(matches!(refused, Failure::Resil(Error::CircuitOpen { .. })), "{refused:?}");
+            }
+            assert_eq!((made.load(SeqCst), clock.now()), (0, begun));
+        });
     }
 }

@@ -8,6 +8,7 @@ mod correlation;
 mod dead_letters;
 mod fleet_policy;
 mod followed_policy;
+mod followed_policy_abuse;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]

@@ -1,9 +1,15 @@
 //! Breakers.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
     Breaker, BreakerOutcome, Phase, admit, configure, force, report, reset, tally, view,
 };
+use resil_core::policy::breaker_baseline::Baseline;
 use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Forced, ReportCall, TallyCall};
 use resil_wire::command::Reply;
@@ -89,7 +95,10 @@ impl Store {
             return self.on_policy_breaker(key, when, step);
         }
         let (verdict, transitions) = self.on(key, when, |breaker: &mut Breaker, now| {
-            let outcome = step(breaker, now)?;
+            let outcome = match self.baselines.of(key) {
+                Some(baseline) => baseline.lock().judge(breaker, now, |breaker| step(breaker, now))?,
+                None => step(breaker, now)?,
+            };
             let touch = if outcome.edits.is_empty() { Touch::Unchanged } else { Touch::Changed };
             Ok(((outcome.verdict, outcome.transitions), touch))
         })?;
@@ -97,5 +106,34 @@ impl Store {
             self.changes.publish(key, last);
         }
         Ok(verdict)
+    }
+}
+
+/// What is usual for the breakers that are adaptive, by their keys. It is kept by those who use them.
+#[derive(Default)]
+pub(super) struct Baselines {
+    by_key: Mutex<HashMap<Box<[u8]>, Weak<Mutex<Baseline>>>>,
+    has_any: AtomicBool,
+}
+
+impl Baselines {
+    /// Makes the breaker at `key` adaptive for as long as the result is kept.
+    pub fn keep(&self, key: &[u8]) -> Arc<Mutex<Baseline>> {
+        let mut by_key = self.by_key.lock();
+        by_key.retain(|_, baseline| baseline.strong_count() > 0);
+        self.has_any.store(true, Relaxed);
+        if let Some(known) = by_key.get(key).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::default();
+        by_key.insert(key.into(), Arc::downgrade(&new));
+        new
+    }
+
+    fn of(&self, key: &[u8]) -> Option<Arc<Mutex<Baseline>>> {
+        if !self.has_any.load(Relaxed) {
+            return None;
+        }
+        self.by_key.lock().get(key).and_then(Weak::upgrade)
     }
 }

@@ -33,8 +33,10 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use resil_core::Instant;
 use resil_core::circuit_breaker::Transition as BreakerTransition;
+use resil_core::policy::breaker_baseline::Baseline;
 use resil_core::lock::{BULKHEAD, LOCK};
 use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
 use resil_core::waited::Ending;
@@ -197,6 +199,11 @@ impl Memory {
     /// `hear` is told when the policy at `key`, or any if that is empty, is set or deleted, by any caller.
     pub fn hear_policy(&self, key: &[u8], hear: Hear<PolicyNews>) {
         self.store.policies.subscribe(key, hear);
+    }
+
+    /// The breaker at `key` is adaptive for as long as the result is kept.
+    pub fn adapt_breaker(&self, key: &[u8]) -> Arc<Mutex<Baseline>> {
+        self.store.baselines.keep(key)
     }
 
     pub fn reach(&self) -> watch::Receiver<Reach> {

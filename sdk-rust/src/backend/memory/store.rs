@@ -21,6 +21,7 @@ use resil_core::waited::{Ending, Machine, WaiterId};
 use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
+use super::breakers::Baselines;
 use super::channels::Channels;
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
@@ -164,6 +165,7 @@ pub(super) struct Store {
     pub changes: Channels<BreakerTransition>,
     /// Policies that were set or deleted, by their keys; all of them under an empty one.
     pub policies: Channels<PolicyNews>,
+    pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
     pub clock: Clock,
 }
@@ -182,6 +184,7 @@ impl Store {
             losses: Channels::default(),
             changes: Channels::default(),
             policies: Channels::default(),
+            baselines: Baselines::default(),
             clock_watch: Mutex::default(),
             clock,
         })

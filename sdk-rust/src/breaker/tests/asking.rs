@@ -109,7 +109,6 @@ async fn a_call_that_was_refused_further_in_is_cancelled_and_one_that_is_ignored
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    // Property 6: behind an open circuit no attempt is made, and no retry.
     #[test]
     fn an_open_circuit_makes_no_attempt_and_no_round_trip_until_it_is_over(
         open_ms in 1u64..100_000, looks in prop::collection::vec(0.0f64..1.0, 1..20), exact in any::<bool>(),

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::fleet::{Fleet, Heard};
 
 const KEY: &str = "resil:policy:{pay}";
-const CHANGES: u64 = 100;
+const CHANGES: u64 = 1_000;
 
 /// What the fleet shares in one, nothing of it in the other.
 const DOCUMENTS: [&str; 2] = [
@@ -56,5 +56,5 @@ fn a_change_reaches_every_language_and_fails_no_call() {
     took.sort();
     let p99 = took[took.len() * 99 / 100];
     println!("from SET to {} processes: p50 {:?}, p99 {p99:?}", fleet.size(), took[took.len() / 2]);
-    assert!(p99 < Duration::from_secs(2), "from SET to every SDK: {p99:?}");
+    assert!(p99 <= Duration::from_millis(100), "from SET to every SDK: {p99:?}");
 }
