@@ -48,7 +48,9 @@ fn until(sent: Instant, lease: Span) -> Instant {
 /// What a server said to ACQUIRE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asked {
-    Granted { fence: u64 },
+    Granted {
+        fence: u64,
+    },
     Taken,
     /// No reply in time, or an error: nothing is known.
     Failed,

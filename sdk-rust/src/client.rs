@@ -213,7 +213,8 @@ impl ConnectSettings {
                 Backend::Quorum(Box::new(crate::backend::quorum::Quorum::connect(&self).await?))
             }
             _ => {
-                let schemes = "redis://, rediss://, redis+cluster://, redis+sentinel://, redis+quorum://, unix:// or memory://";
+                let schemes =
+                    "redis://, rediss://, redis+cluster://, redis+sentinel://, redis+quorum://, unix:// or memory://";
                 let meant =
                     if self.url.starts_with("memory") { "; for one in this process it is memory://" } else { "" };
                 return Err(Error::InvalidArgument(format!("the URL must begin with {schemes}{meant}")));

@@ -213,7 +213,9 @@ pub fn refused_raise(raised: &Raised) -> Option<Refused> {
                 excess.ceil_ms()
             ),
         )),
-        Raised::NotExclusive => Some(Refused::new("RAISE is for the holder of an exclusive lock, and this one is SHARED")),
+        Raised::NotExclusive => {
+            Some(Refused::new("RAISE is for the holder of an exclusive lock, and this one is SHARED"))
+        }
     }
 }
 

@@ -101,10 +101,7 @@ fn commands(
             bind,
             meta: t,
         }),
-        Command::LockRenew(LockRenewCall {
-            renew: RenewCall { key, owner: s, lease: a, fence, bind },
-            raise: fence,
-        }),
+        Command::LockRenew(LockRenewCall { renew: RenewCall { key, owner: s, lease: a, fence, bind }, raise: fence }),
         Command::LockCheck(OwnedCall { key, owner: s, fence }),
         Command::LockBreak(BreakCall { key, actor: Some(s), reason: Some(t) }),
         Command::LockInfo(InfoCall { key, limit: m as usize }),

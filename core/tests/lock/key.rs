@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use resil_core::codec::to_vec;
 use resil_core::limits::AGEING_DEFAULT;
 use resil_core::lock::{
-    self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Raise, Raised, Released, decode_edits,
-    decode_holders, encode_holders,
+    self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Raise, Raised,
+    Released, decode_edits, decode_holders, encode_holders,
 };
 use resil_core::waited::{
     Binding, Decision, Ending, Floor, Grant, Machine, Outcome, Queue, Renewed, Reply, Setting, Stepped, WaitedKey,

@@ -2,9 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use resil_core::Instant;
 use resil_core::lock::{HolderEdit, Raised, Released, check};
 use resil_core::waited::Reason;
-use resil_core::Instant;
 
 use super::key::{Acquired, JUMP, Key, SECOND, START, reader, writer};
 use super::seed;

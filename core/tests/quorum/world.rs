@@ -255,7 +255,9 @@ impl World {
             Action::Renew(index) => {
                 self.budget.renewals -= 1;
                 let servers = self.servers.len();
-                let Caller::Holding { owner, fence, round, renewal, .. } = &mut self.callers[index] else { return Ok(()) };
+                let Caller::Holding { owner, fence, round, renewal, .. } = &mut self.callers[index] else {
+                    return Ok(());
+                };
                 *round += 1;
                 *renewal = Some(Renewal::begin(servers, *fence, Span::from_us(LEASE), Instant::from_us(self.now)));
                 let (owner, fence, round) = (*owner, *fence, *round);
@@ -306,7 +308,10 @@ impl World {
             return Ok(());
         }
         if nth < self.store.1 {
-            return Err(format!("the store took the stale write of holder {nth} with {fence} after that of {:?}", self.store));
+            return Err(format!(
+                "the store took the stale write of holder {nth} with {fence} after that of {:?}",
+                self.store
+            ));
         }
         self.store = (fence, nth);
         Ok(())

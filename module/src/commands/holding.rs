@@ -1,7 +1,8 @@
 //! What `RES.LOCK` and `RES.BULKHEAD` do alike: asking, renewing, letting go, showing.
 
 use resil_core::lock::{
-    Busy, Claim, Holding, LOCK, LockRequest, Locks, Raise, Raised, Released, acquire, could_take, lives, raise, release, renew,
+    Busy, Claim, Holding, LOCK, LockRequest, Locks, Raise, Raised, Released, acquire, could_take, lives, raise,
+    release, renew,
 };
 use resil_core::waited::{Binding, Decision, Grant, Renewed, Waiting};
 use resil_core::{Instant, Span};

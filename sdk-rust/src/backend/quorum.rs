@@ -30,7 +30,8 @@ use super::{Reach, WhyAway};
 use crate::client::ConnectSettings;
 use crate::error::Error;
 
-pub(crate) const NO_MAJORITY: Error = Error::BackendUnavailable("fewer than a majority of the quorum's servers replied");
+pub(crate) const NO_MAJORITY: Error =
+    Error::BackendUnavailable("fewer than a majority of the quorum's servers replied");
 
 /// A reply that takes longer than this part of a lease is not waited for, within bounds: a majority is there before.
 const PATIENCE_PART: u32 = 20;
@@ -52,10 +53,8 @@ impl Quorum {
         let Some(runtime) = options.background() else {
             return Err(Error::BackendUnavailable("no thread could be started for the connections"));
         };
-        let each: Vec<ConnectSettings> = urls
-            .into_iter()
-            .map(|url| ConnectSettings { url, require_server: false, ..options.clone() })
-            .collect();
+        let each: Vec<ConnectSettings> =
+            urls.into_iter().map(|url| ConnectSettings { url, require_server: false, ..options.clone() }).collect();
         let connected = join_all(each.iter().map(Redis::connect)).await;
         let mut servers = Vec::with_capacity(count);
         for (at, server) in connected.into_iter().enumerate() {
@@ -84,7 +83,9 @@ impl Quorum {
     pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match command {
             // Fences above the lock's may be held at single servers; the owner is unique.
-            Command::LockCheck(call) => self.check(&Command::LockCheck(OwnedCall { fence: None, ..call.clone() })).await,
+            Command::LockCheck(call) => {
+                self.check(&Command::LockCheck(OwnedCall { fence: None, ..call.clone() })).await
+            }
             Command::LockBreak(_) => self.break_lock(command).await,
             Command::LockInfo(_) => Err(Error::InvalidArgument(
                 "info of a lock is not there over redis+quorum://: ask each server with RES.LOCK INFO".to_owned(),

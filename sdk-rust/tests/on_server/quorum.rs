@@ -44,7 +44,11 @@ impl Five {
                 .arg(&["SET", "resil.return-delay", "0"])
                 .query(&mut server.connect())
                 .expect("a directive");
-            let _: () = redis::cmd("RES.LOCK").arg(&["ACQUIRE", "first", "a", "10ms"]).query(&mut server.connect()).map(|_: redis::Value| ()).expect("granted");
+            let _: () = redis::cmd("RES.LOCK")
+                .arg(&["ACQUIRE", "first", "a", "10ms"])
+                .query(&mut server.connect())
+                .map(|_: redis::Value| ())
+                .expect("granted");
             let _: () = redis::cmd("CONFIG")
                 .arg(&["SET", "resil.return-delay", &RETURN_DELAY.as_millis().to_string()])
                 .query(&mut server.connect())
@@ -168,11 +172,9 @@ async fn a_lock_that_an_operator_breaks_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_are_all_held_or_none() {
     let (server, five) = (Server::fresh(), Five::start());
-    for client in [
-        resil::connect("memory://").await.unwrap(),
-        resil::connect(&server.url()).await.unwrap(),
-        five.client().await,
-    ] {
+    for client in
+        [resil::connect("memory://").await.unwrap(), resil::connect(&server.url()).await.unwrap(), five.client().await]
+    {
         let name = |id: &str| lock_name("bank", "account", id).unwrap();
         let settings = || LockSettings::new().wait(ms(200));
         let both = client.locks([name("b"), name("a")], settings()).unwrap();
@@ -209,7 +211,7 @@ fn judge(mut told: Vec<Told>) {
 }
 
 /// Kills, freezes and cuts off, never more than two at once, until told to stop.
-fn chaos(five: &mut Five, stop: &AtomicBool) -> usize {
+fn chaos(five: &mut Five, stop: &AtomicBool, played: &AtomicUsize) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let (one, other) = (rounds % 5, (rounds + 2) % 5);
@@ -238,24 +240,27 @@ fn chaos(five: &mut Five, stop: &AtomicBool) -> usize {
             }
         }
         rounds += 1;
+        played.store(rounds, Ordering::SeqCst);
         // Connections come back within two seconds.
         std::thread::sleep(ms(1_500));
     }
-    rounds
 }
+
+/// Each kind of fault, at each server at least once.
+const ROUNDS: usize = 6;
 
 async fn acquisitions(count: usize) {
     let mut five = Five::start();
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let (told, played) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let client = five.client().await;
-        let (done, told) = (Arc::clone(&done), Arc::clone(&told));
+        let (done, told, played) = (Arc::clone(&done), Arc::clone(&told), Arc::clone(&played));
         tasks.spawn(async move {
             let settings = LockSettings::new().lease(LEASE).wait(Duration::from_secs(30));
             let lock = client.lock("stock", settings).unwrap();
-            while done.load(Ordering::SeqCst) < count {
+            while done.load(Ordering::SeqCst) < count || played.load(Ordering::SeqCst) < ROUNDS {
                 let Ok(guard) = lock.acquire().await else { continue };
                 let (from, fence) = (Instant::now(), guard.fence().expect("a fence"));
                 tokio::time::sleep(Duration::from_micros(fence % 3_000)).await;
@@ -271,11 +276,16 @@ async fn acquisitions(count: usize) {
         });
     }
     let ending = Arc::clone(&stop);
-    let chaos = std::thread::spawn(move || (chaos(&mut five, &ending), five));
+    let rounds = Arc::clone(&played);
+    let chaos = std::thread::spawn(move || {
+        chaos(&mut five, &ending, &rounds);
+        five
+    });
     let all = async { while tasks.join_next().await.transpose().expect("no panic").is_some() {} };
     let finished = tokio::time::timeout(Duration::from_secs(60 + count as u64 / 10), all).await;
     stop.store(true, Ordering::Relaxed);
-    let (rounds, _five) = tokio::task::spawn_blocking(|| chaos.join().expect("no panic")).await.unwrap();
+    let _five = tokio::task::spawn_blocking(|| chaos.join().expect("no panic")).await.unwrap();
+    let rounds = played.load(Ordering::SeqCst);
     assert!(finished.is_ok(), "{} of {count} after {rounds} rounds", done.load(Ordering::SeqCst));
     let told = std::mem::take(&mut *told.lock());
     println!("{} acquisitions, {rounds} rounds of faults", told.len());

@@ -281,7 +281,9 @@ fn holdings() -> Vec<BoxedStrategy<Command<'static>>> {
     );
     vec![
         acquire.boxed(),
-        (renew(), option::of(fence())).prop_map(|(renew, raise)| Command::LockRenew(LockRenewCall { renew, raise })).boxed(),
+        (renew(), option::of(fence()))
+            .prop_map(|(renew, raise)| Command::LockRenew(LockRenewCall { renew, raise }))
+            .boxed(),
         owned().prop_map(Command::LockRelease).boxed(),
         owned().prop_map(Command::LockCheck).boxed(),
         breaking.boxed(),
