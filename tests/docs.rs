@@ -163,6 +163,8 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         FENCE_JUMP_CEILING |d: Span| Shown(d).to_string(),
         FENCE_MAX |n: u64| n.to_string(),
         FENCE_AHEAD_MAX |d: Span| Shown(d).to_string(),
+        QUORUM_LEAST |n: usize| n.to_string(),
+        QUORUM_MOST |n: usize| n.to_string(),
         LOSSES_REMEMBERED |n: usize| n.to_string(),
         INFO_LIMIT_DEFAULT |n: u32| n.to_string(),
         INFO_LIMIT_MAX |n: u32| n.to_string(),

@@ -13,6 +13,7 @@
 //! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
 //! - [`waited`]: the one engine for everything that can be waited for: queue, leases, fences, sessions, timers.
 //! - [`lock`]: locks and bulkheads: holders with leases, a queue of waiters, fences.
+//! - [`quorum`]: one lock over several independent servers, as its caller decides it.
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
@@ -39,6 +40,7 @@ pub mod limits;
 pub mod lock;
 #[cfg(feature = "policy")]
 pub mod policy;
+pub mod quorum;
 pub mod rate_limit;
 pub mod single_flight;
 pub mod step;

@@ -89,6 +89,10 @@ pub const FENCE_MAX: u64 = (1 << 53) - 1;
 /// How far ahead of the clock the fence of a restored value may lie.
 pub const FENCE_AHEAD_MAX: Span = Span::from_days(366);
 
+/// Servers that together grant a lock: with fewer, one that is away stops all.
+pub const QUORUM_LEAST: usize = 3;
+pub const QUORUM_MOST: usize = 15;
+
 /// Losses a session remembers until its next heartbeat.
 pub const LOSSES_REMEMBERED: usize = 1_000;
 

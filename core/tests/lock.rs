@@ -26,6 +26,8 @@ mod model;
 mod owners;
 #[path = "lock/promises.rs"]
 mod promises;
+#[path = "lock/raise.rs"]
+mod raise;
 #[path = "lock/said.rs"]
 mod said;
 #[path = "lock/schedule.rs"]

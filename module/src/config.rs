@@ -9,6 +9,7 @@
 //! | `max-waiters` | 100000 | how many may wait for one key |
 //! | `ageing` | 30000 | after how many milliseconds a waiter gains a priority; 0: never |
 //! | `fence-jump` | 60000 | how far fences jump after a load or a promotion, in milliseconds: by how much clocks may differ |
+//! | `return-delay` | 0 | for how long RES.LOCK ACQUIRE is refused after a start or a promotion that may have lost locks, in milliseconds |
 //! | `promotion-grace` | yes | a lease that is alive at a promotion starts anew there |
 //! | `max-result` | 1048576 | bytes of a result that RES.IDEMP keeps; a larger one is dropped, not refused |
 //! | `max-value` | 16777216 | bytes of a value that RES.SFLIGHT takes |
@@ -82,7 +83,7 @@ static MAX_VALUE: Number = Number::new(c"max-value", VALUE_DEFAULT_MAX as i64, 1
 static WAKE_BUDGET: Number = Number::new(c"wake-budget", WAKE_BUDGET_DEFAULT as i64, 1, WAKE_BUDGET_CEILING as i64);
 static AGEING: Number = Number::of_ms(c"ageing", AGEING_DEFAULT, 0, AGEING_CEILING);
 static FENCE_JUMP: Number = Number::of_ms(c"fence-jump", FENCE_JUMP_DEFAULT, 0, FENCE_JUMP_CEILING);
-
+static RETURN_DELAY: Number = Number::of_ms(c"return-delay", Span::ZERO, 0, LEASE_CEILING);
 static MAX_PAYLOAD: Number = Number::new(c"max-payload", PAYLOAD_DEFAULT_MAX as i64, 1, PAYLOAD_CEILING as i64);
 static MAX_LEDGER_ENTRIES: Number =
     Number::new(c"max-ledger-entries", LEDGER_ENTRIES_DEFAULT as i64, 1, LEDGER_ENTRIES_CEILING as i64);
@@ -96,13 +97,14 @@ static MAXMEMORY: AtomicI64 = AtomicI64::new(0);
 
 /// Those the server knows; `test-clock` is not among them.
 static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
-static NUMBERS: [&Number; 14] = [
+static NUMBERS: [&Number; 15] = [
     &WINDOW_LIMIT_MAX,
     &MAX_LEASE,
     &MAX_WAIT,
     &MAX_WAITERS,
     &AGEING,
     &FENCE_JUMP,
+    &RETURN_DELAY,
     &MAX_RESULT,
     &MAX_VALUE,
     &WAKE_BUDGET,
@@ -117,7 +119,7 @@ static NUMBERS: [&Number; 14] = [
 const LOAD: Page = Page {
     name: "loadmodule",
     usage: "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
-                     [max-waiters n] [ageing ms] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [max-payload bytes] [max-ledger-entries n] [max-ledger-bytes bytes] \
+                     [max-waiters n] [ageing ms] [fence-jump ms] [return-delay ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [max-payload bytes] [max-ledger-entries n] [max-ledger-bytes bytes] \
                      [max-ledgers-percent n] [max-resolved n] [promotion-grace yes|no] [require-noeviction yes|no] \
                      [test-clock yes|no|microseconds]",
     is_read_only: false,
@@ -156,6 +158,16 @@ pub fn wake_budget() -> usize {
 
 pub fn fence_jump() -> Span {
     Span::from_ms(FENCE_JUMP.get())
+}
+
+pub fn return_delay() -> Span {
+    Span::from_ms(RETURN_DELAY.get())
+}
+
+/// Whether every change was on the disk before it was acknowledged, as far as the configuration says.
+pub fn keeps_every_change(ctx: *mut raw::RedisModuleCtx) -> bool {
+    let has_file = server::flags(ctx) & raw::REDISMODULE_CTX_FLAGS_AOF != 0;
+    has_file && server::directive(ctx, c"appendfsync").is_some_and(|value| value == b"always")
 }
 
 pub fn promotion_grace() -> bool {

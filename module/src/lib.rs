@@ -58,7 +58,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     server::register_info(ctx, info::report);
     cluster::look(ctx);
     background::start(ctx);
-    fences::resume();
+    fences::resume(ctx);
     events::watch(ctx);
     Ok(())
 }

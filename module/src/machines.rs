@@ -189,7 +189,7 @@ impl<const L: bool> ServerMachine for Holding<L> {
             HolderEdit::Granted(_) => Some(granted),
             HolderEdit::Ended { how: End::Released, .. } => Some(released),
             HolderEdit::Ended { .. } | HolderEdit::AllEnded { .. } => Some(lost),
-            HolderEdit::Timed { .. } | HolderEdit::Moded { .. } => None,
+            HolderEdit::Timed { .. } | HolderEdit::Moded { .. } | HolderEdit::Raised(_) => None,
         }
     }
 

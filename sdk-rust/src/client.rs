@@ -125,6 +125,8 @@ impl ConnectSettings {
     /// - `redis+cluster://[user[:password]@]host:port,host:port`, or `rediss+cluster://`.
     /// - `redis+sentinel://[user[:password]@]host[:port],host[:port]/service[/db]`, or `rediss+sentinel://`. If the sentinels
     ///   have a password, `?sentinel_user=name&sentinel_pass=secret`.
+    /// - `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port][/db]`, or `rediss+quorum://`: 3 to 15 independent
+    ///   servers, one user and one database for all, for exclusive locks that a majority of them grants.
     ///
     /// Characters such as `/ # ? @ :` in a password have to be percent-encoded. TLS trusts the roots of the system
     /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured); `#insecure` at the end of the URL trusts anybody, for tests.
@@ -206,8 +208,13 @@ impl ConnectSettings {
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" | "unix"
             | "redis+unix" => Backend::Redis(crate::backend::redis::Redis::connect(&self).await?),
+            #[cfg(feature = "redis")]
+            "redis+quorum" | "rediss+quorum" => {
+                Backend::Quorum(Box::new(crate::backend::quorum::Quorum::connect(&self).await?))
+            }
             _ => {
-                let schemes = "redis://, rediss://, redis+cluster://, redis+sentinel://, unix:// or memory://";
+                let schemes =
+                    "redis://, rediss://, redis+cluster://, redis+sentinel://, redis+quorum://, unix:// or memory://";
                 let meant =
                     if self.url.starts_with("memory") { "; for one in this process it is memory://" } else { "" };
                 return Err(Error::InvalidArgument(format!("the URL must begin with {schemes}{meant}")));

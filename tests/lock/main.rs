@@ -32,6 +32,7 @@ mod leaving;
 mod malformed;
 mod memory;
 mod processes;
+mod raise;
 mod replies;
 mod same_step;
 mod silence;

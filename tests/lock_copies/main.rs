@@ -28,6 +28,7 @@ mod failover;
 mod fences;
 mod leaving;
 mod pause;
+mod raise;
 mod restart;
 mod roles;
 mod staying;

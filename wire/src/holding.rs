@@ -182,18 +182,8 @@ pub struct RenewCall<'a> {
 }
 
 impl<'a> Arguments<'a> for RenewCall<'a> {
-    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
-        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
-        let lease = lease(allowed).take(&mut argv)?;
-        let (mut fence, mut bind) = (None, None);
-        while let Some(word) = argv.word() {
-            if word.is("FENCE") {
-                FENCE.take_once(&mut fence, &mut argv)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
-                return Err(argv.unexpected(word.0));
-            }
-        }
-        Ok(Self { key, owner, lease, fence, bind: bind.unwrap_or_default() })
+    fn parse(argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        Self::parse_with(argv, allowed, |_, _| Ok(false))
     }
 
     fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
@@ -213,6 +203,27 @@ impl<'a> Arguments<'a> for RenewCall<'a> {
 
     fn key(&self) -> Option<&'a [u8]> {
         Some(self.key)
+    }
+}
+
+impl<'a> RenewCall<'a> {
+    /// `more` takes the words that only one of the commands has.
+    pub(crate) fn parse_with(
+        mut argv: Argv<'a>,
+        allowed: &Allowed,
+        mut more: impl FnMut(Word<'a>, &mut Argv<'a>) -> Result<bool, Refused>,
+    ) -> Result<Self, Refused> {
+        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
+        let (mut fence, mut bind) = (None, None);
+        while let Some(word) = argv.word() {
+            if word.is("FENCE") {
+                FENCE.take_once(&mut fence, &mut argv)?;
+            } else if !more(word, &mut argv)? && !Bind::take(&mut bind, word, &mut argv, allowed)? {
+                return Err(argv.unexpected(word.0));
+            }
+        }
+        Ok(Self { key, owner, lease, fence, bind: bind.unwrap_or_default() })
     }
 }
 

@@ -124,7 +124,7 @@ command::commands! {
     BreakerConfig(breaker::ConfigCall<'a>) = BREAKER_CONFIG, Number = |value, _| value.integer();
 
     LockAcquire(lock::AcquireCall<'a>) = LOCK_ACQUIRE, Acquired = |value, _| lock::Acquired::read(value);
-    LockRenew(holding::RenewCall<'a>) = LOCK_RENEW, Renewed = |value, _| holding::Renewed::read(value);
+    LockRenew(lock::LockRenewCall<'a>) = LOCK_RENEW, Renewed = |value, _| holding::Renewed::read(value);
     LockRelease(holding::OwnedCall<'a>) = LOCK_RELEASE, Released = |value, _| holding::Released::read(value);
     LockCheck(holding::OwnedCall<'a>) = LOCK_CHECK, Number = |value, _| value.integer();
     LockBreak(lock::BreakCall<'a>) = LOCK_BREAK, Number = |value, _| value.integer();

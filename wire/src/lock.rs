@@ -1,17 +1,18 @@
-//! `RES.LOCK`: ACQUIRE and BREAK; [`holding`](crate::holding) has the subcommands it shares with `RES.BULKHEAD`.
+//! `RES.LOCK`: ACQUIRE, RENEW and BREAK; [`holding`](crate::holding) has the subcommands it shares with `RES.BULKHEAD`.
 
 use resil_core::Span;
-use resil_core::limits::{OWNER_MAX, TEXT_MAX};
-use resil_core::lock::{Busy, Grant};
+use resil_core::limits::{FENCE_MAX, OWNER_MAX, TEXT_MAX};
+use resil_core::lock::{Busy, Grant, Raised};
 
 use crate::argv::{Argv, Refused, once};
-use crate::bound::Text;
+use crate::bound::{Named, Number, Text};
 use crate::command::{Allowed, Arguments};
-use crate::holding::{Bind, OWNER, Wait, lease};
+use crate::holding::{Bind, OWNER, RenewCall, Wait, lease};
 use crate::reply::{Fields, Sink, Unexpected, Value};
 use crate::words::{Words, unless_empty};
 
 const META: Text = Text::new("META", OWNER_MAX);
+const RAISE: Number = Number::new("RAISE", 1..=FENCE_MAX as i64);
 const ACTOR: Text = Text::new("ACTOR", TEXT_MAX);
 const REASON: Text = Text::new("REASON", TEXT_MAX);
 
@@ -157,6 +158,64 @@ impl Taken {
 
     fn read(fields: &mut Fields) -> Result<Self, Unexpected> {
         Ok(Self { holder: fields.text_or_null()?, remaining_ms: fields.integer()?, waiters: fields.integer()? })
+    }
+}
+
+/// `RENEW key owner lease [FENCE f] [RAISE f] [<BOUND | BOUNDTO client-id> [GRACE d]]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockRenewCall<'a> {
+    pub renew: RenewCall<'a>,
+    /// The fence is at least this from now on.
+    pub raise: Option<u64>,
+}
+
+impl<'a> From<RenewCall<'a>> for LockRenewCall<'a> {
+    fn from(renew: RenewCall<'a>) -> Self {
+        Self { renew, raise: None }
+    }
+}
+
+impl<'a> Arguments<'a> for LockRenewCall<'a> {
+    fn parse(argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let mut raise = None;
+        let renew = RenewCall::parse_with(argv, allowed, |word, argv| {
+            if !word.is("RAISE") {
+                return Ok(false);
+            }
+            RAISE.take_once(&mut raise, argv).map(|()| true)
+        })?;
+        Ok(Self { renew, raise })
+    }
+
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        self.renew.check(allowed)?;
+        RAISE.check_given(self.raise)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
+        self.renew.encode(words);
+        RAISE.write_given(self.raise, words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.renew.key)
+    }
+}
+
+/// Why a fence was not raised: nothing was changed. The text is the same from a server and in memory.
+pub fn refused_raise(raised: &Raised) -> Option<Refused> {
+    match raised {
+        Raised::Granted(_) | Raised::Lost(_) => None,
+        Raised::TooFarAhead(excess) => Some(Refused::with_code(
+            "CLOCK",
+            format_args!(
+                "RAISE is {} ms further ahead of this server's clock than two fence-jumps: compare the clocks of the servers",
+                excess.ceil_ms()
+            ),
+        )),
+        Raised::NotExclusive => {
+            Some(Refused::new("RAISE is for the holder of an exclusive lock, and this one is SHARED"))
+        }
     }
 }
 

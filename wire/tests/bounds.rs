@@ -17,7 +17,7 @@ use resil_wire::command::{Allowed, Command};
 use resil_wire::gcra::Gcra;
 use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
-use resil_wire::lock::{AcquireCall, BreakCall};
+use resil_wire::lock::{AcquireCall, BreakCall, LockRenewCall};
 use resil_wire::mgcra::Mgcra;
 use resil_wire::single_flight::{AbandonCall, Brought, JoinCall, PublishCall};
 use resil_wire::window::Windowed;
@@ -101,7 +101,7 @@ fn commands(
             bind,
             meta: t,
         }),
-        Command::LockRenew(RenewCall { key, owner: s, lease: a, fence, bind }),
+        Command::LockRenew(LockRenewCall { renew: RenewCall { key, owner: s, lease: a, fence, bind }, raise: fence }),
         Command::LockCheck(OwnedCall { key, owner: s, fence }),
         Command::LockBreak(BreakCall { key, actor: Some(s), reason: Some(t) }),
         Command::LockInfo(InfoCall { key, limit: m as usize }),

@@ -1,6 +1,7 @@
 // redsync, and RES.LOCK from the same client.
 //
-// Usage: redsync PORT WAY SECONDS CONTENDERS HOLD_MS. WAY is `peer`, `ours`, or `pairs`: both, uncontended, in turn. Prints
+// Usage: redsync PORT WAY SECONDS CONTENDERS HOLD_MS. WAY is `peer`, `ours`, `pairs`: both, uncontended, in turn, or `quorum`:
+// redsync alone, a lock for each contender, over the servers at PORT,PORT,... Prints
 // one object in JSON, as lock_bench.py does. A contender is a goroutine with a connection of its own. Redsync's
 // defaults, but for this: it never gives up.
 package main
@@ -11,10 +12,12 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -127,6 +130,41 @@ func pairs(port string, length time.Duration) map[string][]float64 {
 	return rates
 }
 
+// Callers with a lock each over several servers, with redsync's defaults and go-redis's pools.
+func quorum(ports []string, length time.Duration, callers int) map[string]any {
+	var pools []redsyncredis.Pool
+	for _, port := range ports {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, PoolSize: 2 * callers})
+		must(client.Ping(ctx).Err())
+		pools = append(pools, goredis.NewPool(client))
+	}
+	locks := redsync.New(pools...)
+	var group sync.WaitGroup
+	var lock sync.Mutex
+	waits := []int64{}
+	started := time.Now()
+	for number := range callers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			mutex := locks.NewMutex(fmt.Sprintf("redsync-%d", number), redsync.WithExpiry(lease))
+			own := []int64{}
+			for time.Since(started) < length {
+				asked := time.Now()
+				must(mutex.Lock())
+				own = append(own, time.Since(asked).Microseconds())
+				_, err := mutex.Unlock()
+				must(err)
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			waits = append(waits, own...)
+		}()
+	}
+	group.Wait()
+	return map[string]any{"waits_us": waits, "seconds": time.Since(started).Seconds()}
+}
+
 func main() {
 	port := os.Args[1]
 	number := func(word string) float64 {
@@ -144,6 +182,8 @@ func main() {
 		found = contend(ours, port, length, hold, int(number(os.Args[4])))
 	case "pairs":
 		found = pairs(port, length)
+	case "quorum":
+		found = quorum(strings.Split(port, ","), length, int(number(os.Args[4])))
 	}
 	must(json.NewEncoder(os.Stdout).Encode(found))
 }

@@ -21,6 +21,9 @@ pub enum HolderEdit {
         fence: u64,
         mode: Mode,
     },
+    /// The exclusive holder, with a higher fence and a new lease. Replicas of every version read it as a grant: an owner holds
+    /// once, so the holder with the lower fence makes way.
+    Raised(Holder),
     Ended {
         fence: u64,
         at: Instant,
@@ -39,7 +42,7 @@ impl Holders {
     /// The only writer. An edit that fits nothing here changes nothing. What ended as one comes back.
     pub fn apply(&mut self, edit: HolderEdit) -> Option<Crowd> {
         match edit {
-            HolderEdit::Granted(holder) => self.insert(holder),
+            HolderEdit::Granted(holder) | HolderEdit::Raised(holder) => self.insert(holder),
             HolderEdit::Timed { fence, lease, ends } => self.set_time(fence, lease, ends),
             HolderEdit::Moded { fence, mode } => self.set_mode(fence, mode),
             HolderEdit::Ended { fence, at, how } => {

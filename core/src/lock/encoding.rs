@@ -4,6 +4,7 @@
 //!   L|P  last fence  n holders: owner meta fence since end lease mode  n ended: owner fence at held how
 //!   l|p  then edits: 0 holder | 1 fence lease end | 2 fence mode | 3 fence at how
 //! ```
+//! A raised fence is written as a holder, too: a server that has never heard of RAISE makes the same change of it.
 
 use alloc::vec::Vec;
 
@@ -98,7 +99,7 @@ pub fn encode_edits(kind: Kind, edits: &[HolderEdit], out: &mut impl Buffer) {
     out.byte(kind.edits_tag());
     for edit in edits {
         match edit {
-            HolderEdit::Granted(holder) => {
+            HolderEdit::Granted(holder) | HolderEdit::Raised(holder) => {
                 out.byte(0);
                 write_holder(holder, &mut out);
             }

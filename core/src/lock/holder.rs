@@ -86,6 +86,13 @@ impl Holder {
         self.packed = self.packed & ((1 << LEASE_SHIFT) - 1) | lease.as_us().cast_unsigned() << LEASE_SHIFT;
     }
 
+    /// The same holder with a higher fence and a new lease.
+    pub(super) fn raised(&self, fence: u64, lease: Span, ends: Instant) -> Self {
+        let mut raised = Self { fence, ends, ..self.clone() };
+        raised.set_lease(lease);
+        raised
+    }
+
     pub fn held(&self, now: Instant) -> Span {
         self.since.until(now)
     }

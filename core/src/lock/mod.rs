@@ -21,6 +21,7 @@
 //! | ACQUIRE, ENTER | the same fence, a lease that ends no earlier; a reader that wants to write beside others: conflict | leaves, then as a newcomer | granted if it would be the head and fits, else refused |
 //! | ... WAIT | the same | the new call has the position, the old one is superseded | granted if it would be the head and fits, else queued, or refused if the queue is full |
 //! | RENEW | the lease ends `lease` from now | lost | lost |
+//! | RENEW ... RAISE f | the same, and its fence, the key's last and the server's are at least f; too far ahead of the clock, or not exclusive: refused | lost | lost |
 //! | RELEASE | ended: released | leaves (without a fence) | released again, or lost |
 //! | BREAK | everybody's ended: broken | – | – |
 //! | the head of the queue fits | – | granted | – |
@@ -32,7 +33,7 @@
 //! 1. An exclusive holder is alone. A permit is granted only while fewer than `max` are active: the `max` of the newest
 //!    ENTER, which counts for everybody who waits. A smaller one ends nobody's permit.
 //! 2. Nobody overtakes: a newcomer is granted only if it would be the head of the queue and fits.
-//! 3. Fences of a key grow strictly; a grant that is asked for again has the same fence.
+//! 3. Fences of a key grow strictly; a grant that is asked for again has the same fence, or the one it was raised to.
 //! 4. An owner holds once and waits once, never both.
 //! 5. A lease that has ended at or before now is ended before anything else is decided, in the order of time: a waiter of
 //!    that instant gets it, one that had given up before does not.
@@ -51,6 +52,6 @@ pub use edit::{HolderEdit, HolderEdits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 pub use holder::{Ended, Holder, Mode};
 pub use holders::Holders;
-pub use request::{Busy, Claim, LockRequest, Released};
-pub use step::{BULKHEAD, Bulkheads, Holding, LOCK, Locks, acquire, break_all, could_take, release, renew};
+pub use request::{Busy, Claim, LockRequest, Raise, Raised, Released};
+pub use step::{BULKHEAD, Bulkheads, Holding, LOCK, Locks, acquire, break_all, could_take, raise, release, renew};
 pub use view::{busy, check, lives};

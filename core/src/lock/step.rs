@@ -6,7 +6,7 @@ use super::edit::{HolderEdit, HolderEdits};
 use super::encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 use super::holder::{Ended, Holder, Mode};
 use super::holders::Holders;
-use super::request::{Busy, Claim, LockRequest, Released};
+use super::request::{Busy, Claim, LockRequest, Raise, Raised, Released};
 use super::view::busy;
 use crate::codec::{self, Buffer, Malformed};
 use crate::limits::{GRACE, HOLDERS_MAX};
@@ -66,6 +66,40 @@ pub fn renew<const L: bool>(
             Renewed::Granted(grant_of(&step, fence, Span::ZERO))
         }
         None => Renewed::Lost(why_lost(&step, owner, fence)),
+    };
+    step.end(verdict)
+}
+
+/// The lease of the exclusive holder `owner` ends `lease` from now, and its fence, the key's last and the server's highest
+/// are at least that of `raise`: one edit.
+pub fn raise(
+    key: &mut WaitedKey<'_, Locks>,
+    owner: &[u8],
+    fence: Option<u64>,
+    lease: Span,
+    raise: Raise,
+    setting: &mut Setting<'_>,
+) -> Stepped<Locks, Raised> {
+    let mut step = begin_for(owner, key, setting);
+    let holder = held_by(step.state(), owner, fence).and_then(|fence| step.state().by_fence(fence));
+    let verdict = match holder.map(|holder| (holder.fence, holder.mode())) {
+        None => Raised::Lost(why_lost(&step, owner, fence)),
+        Some((_, Mode::Shared)) => Raised::NotExclusive,
+        Some((held, Mode::Exclusive)) => match raise.excess(step.now) {
+            Some(excess) => Raised::TooFarAhead(excess),
+            None => {
+                let fence = held.max(raise.fence);
+                if fence > held {
+                    let raised = holder.map(|holder| holder.raised(fence, lease, step.now.plus(lease)));
+                    step.heard_of(fence);
+                    raised.into_iter().for_each(|holder| step.edit(HolderEdit::Raised(holder)));
+                } else {
+                    step.time(fence, lease, step.now.plus(lease));
+                }
+                step.tell(fence);
+                Raised::Granted(grant_of(&step, fence, Span::ZERO))
+            }
+        },
     };
     step.end(verdict)
 }

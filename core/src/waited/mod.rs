@@ -49,6 +49,7 @@ pub mod fence;
 pub mod lease;
 pub mod queue;
 pub mod reply;
+pub mod returning;
 pub mod session;
 mod step;
 pub mod timers;

@@ -94,6 +94,11 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         self.floor.issue(M::last_fence(self.state), self.now)
     }
 
+    /// A fence that another server issued: every later one of this server is above it.
+    pub fn heard_of(&mut self, fence: u64) {
+        self.floor.heard_of(fence);
+    }
+
     /// As many fences in a row; returns the first.
     pub fn issue_fences(&mut self, count: usize) -> u64 {
         let first = self.issue_fence();

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use resil_core::codec::to_vec;
 use resil_core::limits::AGEING_DEFAULT;
 use resil_core::lock::{
-    self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Released, decode_edits,
-    decode_holders, encode_holders,
+    self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Raise, Raised,
+    Released, decode_edits, decode_holders, encode_holders,
 };
 use resil_core::waited::{
     Binding, Decision, Ending, Floor, Grant, Machine, Outcome, Queue, Renewed, Reply, Setting, Stepped, WaitedKey,
@@ -178,7 +178,12 @@ impl Key {
             return;
         }
         let (kind, edits) = decode_edits(&bytes).expect("edits of a step");
-        assert_eq!((kind, edits.as_slice()), (self.kind, self.edits.as_slice()));
+        let as_sent = |edit: &HolderEdit| match edit {
+            HolderEdit::Raised(holder) => HolderEdit::Granted(holder.clone()),
+            other => other.clone(),
+        };
+        let sent: Vec<HolderEdit> = self.edits.iter().map(as_sent).collect();
+        assert_eq!((kind, edits.as_slice()), (self.kind, sent.as_slice()));
         for edit in edits {
             if let HolderEdit::Granted(holder) = &edit {
                 self.replica_floor.heard_of(holder.fence);
@@ -249,6 +254,14 @@ impl Key {
 
     pub fn renew(&mut self, owner: &str, fence: Option<u64>, lease: i64) -> Renewed {
         step!(self, M, |key, setting| lock::renew(key, owner.as_bytes(), fence, Span::from_us(lease), setting))
+    }
+
+    /// Of a lock, not of a bulkhead.
+    pub fn raise(&mut self, owner: &str, fence: Option<u64>, lease: i64, to: u64) -> Raised {
+        let to = Raise::new(to, Span::from_us(JUMP));
+        self.step::<true, _>(|key, setting| {
+            lock::raise(key, owner.as_bytes(), fence, Span::from_us(lease), to, setting)
+        })
     }
 
     pub fn release(&mut self, owner: &str, fence: Option<u64>) -> Released {

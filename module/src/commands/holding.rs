@@ -1,13 +1,17 @@
 //! What `RES.LOCK` and `RES.BULKHEAD` do alike: asking, renewing, letting go, showing.
 
-use resil_core::lock::{Busy, Claim, Holding, LockRequest, Released, acquire, could_take, lives, release, renew};
-use resil_core::waited::{Decision, Grant, Renewed, Waiting};
+use resil_core::lock::{
+    Busy, Claim, Holding, LOCK, LockRequest, Locks, Raise, Raised, Released, acquire, could_take, lives, raise,
+    release, renew,
+};
+use resil_core::waited::{Binding, Decision, Grant, Renewed, Waiting};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
     Bind, HolderRow, InfoCall, InfoView, OwnedCall, Released as ReleasedReply, RenewCall, Renewed as RenewedReply,
     Standing, Wait, WaiterRow, write_info,
 };
+use resil_wire::lock::refused_raise;
 
 use super::waiting::{read, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Failure, ReplySink};
@@ -96,15 +100,54 @@ pub fn renew_holding<const L: bool>(call: &Call<'_>, request: RenewCall<'_>) -> 
     let name = (bind_to.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let renewed =
         opened.step(call, now, &[], |key, setting| renew(key, request.owner, request.fence, request.lease, setting));
+    reply_renewed::<L>(call, renewed, name.as_ref(), (bind_to, request.lease, now));
+    Ok(())
+}
+
+/// The lease of the exclusive holder is renewed, and its fence raised. The raised fence names the holding from now on: what was
+/// bound under the former one is bound again, or not at all.
+pub fn raise_holding(call: &Call<'_>, request: RenewCall<'_>, fence: u64) -> Result<(), Failure> {
+    let bind_to = sessions::target(call, request.bind)?;
+    let now = clock::now();
+    let mut opened = Opened::<Locks>::open(call, call.string(0)?)?;
+    end_own(&mut opened, call, request.owner, now);
+    let former = opened.state().by_owner(request.owner).map(|holder| holder.fence);
+    let name = opened.name();
+    let to = Raise::new(fence, config::fence_jump());
+    let raised = opened
+        .step(call, now, &[], |key, setting| raise(key, request.owner, request.fence, request.lease, to, setting));
+    if let Some(refused) = refused_raise(&raised) {
+        return Err(refused.into());
+    }
+    let renewed = match raised {
+        Raised::Granted(grant) => Renewed::Granted(grant),
+        Raised::Lost(reason) => Renewed::Lost(reason),
+        Raised::TooFarAhead(_) | Raised::NotExclusive => return Ok(()),
+    };
+    if let (Renewed::Granted(grant), Some(former)) = (&renewed, former)
+        && grant.fence != former
+    {
+        blocked_clients::told_elsewhere(&name, former);
+        sessions::unbind(&name, former);
+    }
+    reply_renewed::<LOCK>(call, renewed, Some(&name), (bind_to, request.lease, now));
+    Ok(())
+}
+
+fn reply_renewed<const L: bool>(
+    call: &Call<'_>,
+    renewed: Renewed,
+    name: Option<&KeyName>,
+    (bind_to, lease, now): (Option<Binding>, Span, Instant),
+) {
     match &renewed {
         Renewed::Granted(grant) => {
             Holding::<L>::counters().renewed.add(1);
-            settle_grant(name.as_ref(), bind_to, grant.fence, request.lease, now);
+            settle_grant(name, bind_to, grant.fence, lease, now);
         }
         Renewed::Lost(_) => Holding::<L>::counters().stale.add(1),
     }
     RenewedReply::from(renewed).write(&mut call.reply());
-    Ok(())
 }
 
 pub fn release_holding<const L: bool>(call: &Call<'_>, request: OwnedCall<'_>) -> Result<(), Failure> {

@@ -4,10 +4,10 @@ use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::{Claim, LOCK, Locks, break_all, check};
 use resil_wire::heartbeat::{Heartbeat as HeartbeatReply, HeartbeatCall};
 use resil_wire::holding::OwnedCall;
-use resil_wire::lock::{AcquireCall, Acquired, BreakCall};
+use resil_wire::lock::{AcquireCall, Acquired, BreakCall, LockRenewCall};
 use resil_wire::reply::Sink;
 
-use super::holding::{Request, ask};
+use super::holding::{Request, ask, raise_holding, renew_holding};
 use super::waiting::read;
 use crate::call::{Call, Failure};
 use crate::machines::ServerMachine;
@@ -19,9 +19,17 @@ pub fn lock_acquire(
     call: &Call<'_>,
     AcquireCall { owner, lease, wait, shared, bind, meta, .. }: AcquireCall<'_>,
 ) -> Result<(), Failure> {
+    fences::refuse_if_returning()?;
     let claim = if shared { Claim::Shared } else { Claim::Exclusive };
     let request = Request { owner, claim, lease, meta, wait, most_waiters: WAITERS_CEILING, bind };
     ask::<LOCK, _>(call, request, Acquired::from, |busy| Acquired::Taken(busy.into()), Acquired::write)
+}
+
+pub fn lock_renew(call: &Call<'_>, LockRenewCall { renew, raise }: LockRenewCall<'_>) -> Result<(), Failure> {
+    match raise {
+        None => renew_holding::<LOCK>(call, renew),
+        Some(fence) => raise_holding(call, renew, fence),
+    }
 }
 
 pub fn lock_check(call: &Call<'_>, OwnedCall { owner, fence, .. }: OwnedCall<'_>) -> Result<(), Failure> {

@@ -155,7 +155,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
         raw::REDISMODULE_EVENT_LOADING => {
             listeners::look(ctx);
             if sub == raw::REDISMODULE_SUBEVENT_LOADING_ENDED {
-                fences::resume();
+                fences::resume(ctx);
                 pending::search_all();
             }
         }

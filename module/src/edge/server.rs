@@ -61,6 +61,24 @@ pub fn info<const N: usize>(ctx: Ctx, section: &CStr, fields: [&CStr; N]) -> [Op
     }
 }
 
+/// The value of a directive of the server's own; `None` if it has none of that name.
+pub fn directive(ctx: Ctx, name: &CStr) -> Option<Vec<u8>> {
+    // SAFETY: the context is that of this callback; the format says two C strings; the reply is freed after its text was copied.
+    unsafe {
+        let reply = api!(RedisModule_Call)(ctx, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr());
+        if reply.is_null() {
+            return None;
+        }
+        let value = api!(RedisModule_CallReplyArrayElement)(reply, 1);
+        let mut len = 0;
+        let start =
+            if value.is_null() { std::ptr::null() } else { api!(RedisModule_CallReplyStringPtr)(value, &mut len) };
+        let text = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec());
+        api!(RedisModule_FreeCallReply)(reply);
+        text
+    }
+}
+
 /// A context of the module's own, for as long as the process lives.
 pub fn own_context(ctx: Ctx) -> Ctx {
     // SAFETY: called while loading.

@@ -4,6 +4,8 @@
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
+pub(crate) mod quorum;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod scripted;
 
@@ -42,6 +44,8 @@ pub(crate) enum Backend {
     Memory(memory::Memory),
     #[cfg(feature = "redis")]
     Redis(redis::Redis),
+    #[cfg(feature = "redis")]
+    Quorum(Box<quorum::Quorum>),
     Scripted(scripted::Scripted),
     #[cfg(test)]
     Faulty(crate::holding::tests::faulty::Faulty),
@@ -54,6 +58,8 @@ impl Backend {
             Self::Memory(memory) => memory.call(command),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.call(command).await,
+            #[cfg(feature = "redis")]
+            Self::Quorum(quorum) => Box::pin(quorum.call(command)).await,
             Self::Scripted(scripted) => scripted.call(command).await,
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.call(command).await,
@@ -85,6 +91,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             // On the heap: waits take long anyway, and futures of callers stay small and shallow.
             Self::Redis(redis) => Box::pin(redis.wait(command)).await,
+            #[cfg(feature = "redis")]
+            Self::Quorum(quorum) => Box::pin(quorum.call(command)).await,
             Self::Scripted(scripted) => scripted.call(command).await,
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.wait(command).await,
@@ -132,6 +140,8 @@ impl Backend {
     pub fn bind_here(&self) -> Bind {
         match self {
             Self::Memory(_) => Bind::None,
+            #[cfg(feature = "redis")]
+            Self::Quorum(_) => Bind::None,
             _ => Bind::HERE,
         }
     }
@@ -149,6 +159,8 @@ impl Backend {
             Self::Memory(_) => Err(Error::invalid("replicas", "must be 0 in memory: there are none")),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => Box::pin(redis.replicated(command, replicas, timeout)).await,
+            #[cfg(feature = "redis")]
+            Self::Quorum(_) => Err(quorum::only_locks("a wait for replicas")),
             Self::Scripted(scripted) => {
                 let answer = scripted.call(command).await?;
                 match scripted.call(&Command::Heartbeat(HeartbeatCall)).await? {
@@ -166,6 +178,8 @@ impl Backend {
             Self::Memory(memory) => memory.reach(),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.reach(),
+            #[cfg(feature = "redis")]
+            Self::Quorum(quorum) => quorum.reach(),
             Self::Scripted(scripted) => scripted.reach(),
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.reach(),
@@ -177,10 +191,22 @@ impl Backend {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.why_away(),
+            #[cfg(feature = "redis")]
+            Self::Quorum(quorum) => quorum.why_away(),
             other => (*other.reach().borrow() == Reach::Away).then(|| WhyAway {
                 error: Error::BackendUnavailable("the client was closed"),
                 since: SystemTime::now(),
             }),
+        }
+    }
+
+    /// Several servers together have locks only.
+    #[cfg_attr(not(feature = "redis"), allow(unused_variables, clippy::unnecessary_wraps))]
+    pub fn require_one_server(&self, what: &str) -> Result<(), Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Quorum(_) => Err(quorum::only_locks(what)),
+            _ => Ok(()),
         }
     }
 
@@ -190,6 +216,8 @@ impl Backend {
             Self::Memory(memory) => memory.close(),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.close().await,
+            #[cfg(feature = "redis")]
+            Self::Quorum(quorum) => quorum.close().await,
             Self::Scripted(_) => {}
             #[cfg(test)]
             Self::Faulty(_) => {}

@@ -88,6 +88,7 @@ pub struct Breaker(Arc<Core>);
 impl Client {
     /// A breaker under a name. Everybody who names it the same shares it.
     pub fn breaker(&self, name: &str, settings: BreakerSettings) -> Result<Breaker, Error> {
+        self.backend().require_one_server("a breaker")?;
         if name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }

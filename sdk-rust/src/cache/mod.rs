@@ -187,6 +187,7 @@ impl Client {
     }
 
     fn cached_as(&self, kind: &'static str, name: &str, settings: CacheSettings) -> Result<Cached, Error> {
+        self.backend().require_one_server("a cache")?;
         keys::check_name(name)?;
         settings.validate()?;
         self.inner().health.add(format!("cached:{name}").into(), settings.when_away);

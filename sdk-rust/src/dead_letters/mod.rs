@@ -156,6 +156,7 @@ impl DeadLettersSettings {
 impl Client {
     /// The ledger of failed messages under this name.
     pub fn dead_letters(&self, name: &str, settings: DeadLettersSettings) -> Result<DeadLetters, Error> {
+        self.backend().require_one_server("a ledger of dead letters")?;
         keys::check_name(name)?;
         settings.validate()?;
         if settings.replicas > 0 && matches!(self.backend(), Backend::Memory(_)) {

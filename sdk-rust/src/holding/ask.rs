@@ -118,6 +118,14 @@ impl Want {
         if self.replicas > 0 && matches!(backend, Backend::Memory(_)) {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
+        match self.claim {
+            Claim::Exclusive => {}
+            Claim::Shared => backend.require_one_server("a shared lock")?,
+            Claim::Permit { .. } => backend.require_one_server("a shared bulkhead")?,
+        }
+        if self.replicas > 0 {
+            backend.require_one_server("a lock that waits for replicas")?;
+        }
         Ok(())
     }
 
@@ -210,9 +218,9 @@ fn read(answer: Reply) -> Result<AskVerdict, Error> {
 }
 
 /// One acquisition.
-struct Acquisition<'a> {
-    client: &'a Client,
-    want: &'a Want,
+pub(super) struct Acquisition<'a> {
+    pub client: &'a Client,
+    pub want: &'a Want,
     begun: Moment,
     until: Moment,
 }
@@ -243,6 +251,12 @@ async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Durati
     if client.patience().is_cancelled() {
         return Err(Error::ShuttingDown);
     }
+    #[cfg(feature = "redis")]
+    if let Backend::Quorum(quorum) = client.backend() {
+        let waits = !wait.is_zero();
+        let _turn = if waits { Some(asking.stand().await?) } else { None };
+        return Box::pin(super::quorum::ask(&asking, quorum, waits)).await;
+    }
     if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
         return asking.ask(Patience::Once, None).await;
     }
@@ -258,7 +272,7 @@ enum Patience {
 }
 
 impl Acquisition<'_> {
-    fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.until.saturating_sub(self.client.clock().now())
     }
 
@@ -267,7 +281,7 @@ impl Acquisition<'_> {
         self.until.saturating_add(SLACK).saturating_sub(self.client.clock().now())
     }
 
-    fn refused(&self, retry_after: Option<Duration>) -> Error {
+    pub fn refused(&self, retry_after: Option<Duration>) -> Error {
         self.want.refusal(self.client.clock().now().saturating_sub(self.begun), retry_after)
     }
 
@@ -444,7 +458,7 @@ impl Acquisition<'_> {
     }
 
     /// Let through without the server.
-    fn open(&self, id: u64) -> Arc<Holding> {
+    pub fn open(&self, id: u64) -> Arc<Holding> {
         let grant = Grant { fence: None, lease: self.want.lease, deadline: Moment::MAX, is_open: true };
         Arc::new(Holding::new(self.client, self.want, (id, Arc::default()), &grant))
     }

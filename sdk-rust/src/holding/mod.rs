@@ -31,6 +31,8 @@
 pub(crate) mod ask;
 pub mod info;
 pub(crate) mod line;
+#[cfg(feature = "redis")]
+mod quorum;
 pub(crate) mod release;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -48,6 +50,8 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, RenewCall, Renewed};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+#[cfg(feature = "redis")]
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Leased};
@@ -276,6 +280,12 @@ impl Holding {
         self.why_lost.get().is_some_and(|loss| loss.by_server)
     }
 
+    /// It was let go.
+    #[cfg(feature = "redis")]
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// One more guard of the same task. False if nothing is held any more.
     pub fn step_in(&self) -> bool {
         let more = |depth: usize| (depth > 0).then(|| depth.saturating_add(1));
@@ -314,6 +324,10 @@ impl Holding {
     /// The same over a connection apart, because the shared one did not answer in time.
     pub async fn renew_apart(&self, lease: Duration) -> Result<(), Error> {
         let under_way = PendingRenewal::begin(self, lease);
+        #[cfg(feature = "redis")]
+        if let Backend::Quorum(quorum) = self.client.backend() {
+            return Box::pin(quorum::renew(self, quorum, lease, under_way)).await;
+        }
         // Not bound: the shared connection may be gone, and this one does not last. The next renewal binds it.
         let command = self.renew_command(lease, Bind::None);
         let answer = self.client.backend().call_apart(&command, self.patience(lease)).await?;
@@ -333,6 +347,10 @@ impl Holding {
 
     async fn renew_as(&self, lease: Duration, under_way: PendingRenewal<'_>) -> Result<(), Error> {
         let backend = self.client.backend();
+        #[cfg(feature = "redis")]
+        if let Backend::Quorum(quorum) = backend {
+            return Box::pin(quorum::renew(self, quorum, lease, under_way)).await;
+        }
         let command = self.renew_command(lease, self.bind(backend.bind_here()));
         let answer = backend.call_within(&command, self.patience(lease)).await?;
         self.renewed(answer, under_way)
@@ -342,7 +360,7 @@ impl Holding {
         let call =
             RenewCall { key: self.key.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
         match self.kind {
-            HoldingKind::Lock => Command::LockRenew(call),
+            HoldingKind::Lock => Command::LockRenew(call.into()),
             HoldingKind::Bulkhead => Command::BulkheadRenew(call),
         }
     }

@@ -16,6 +16,8 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{OwnedCall, Released as WireReleased};
 
 use super::{Holding, HoldingKind, from_ms, unexpected};
+#[cfg(feature = "redis")]
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::Error;
 
@@ -90,6 +92,12 @@ impl Release {
 
     /// Says it once. `Ok` is how long it was held.
     pub async fn say(&self) -> Result<Duration, Error> {
+        #[cfg(feature = "redis")]
+        if let Backend::Quorum(quorum) = self.client.backend() {
+            let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: None };
+            let released = super::quorum::release(quorum, call).await?;
+            return released.ok_or_else(|| self.kind.lost(&self.name, "its lease has ended"));
+        }
         match self.client.backend().call(&self.command()).await? {
             Reply::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
             Reply::Released(WireReleased::Lost(reason)) => Err(self.kind.lost(&self.name, reason.text())),

@@ -183,6 +183,7 @@ impl IdempotencySettings {
 impl Client {
     /// Work that is done once; `name` says what kind of work, and is part of every key.
     pub fn idempotent(&self, name: &str, settings: IdempotencySettings) -> Result<Idempotent, Error> {
+        self.backend().require_one_server("idempotent work")?;
         keys::check_name(name)?;
         settings.validate()?;
         if settings.replicas > 0 && matches!(self.backend(), Backend::Memory(_)) {

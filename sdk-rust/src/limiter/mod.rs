@@ -97,6 +97,7 @@ const KEY_ON_STACK: usize = 96;
 impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
+        self.backend().require_one_server("a limiter")?;
         keys::check_name(name)?;
         keys::same_name(name, limit.name.as_deref())?;
         let limit = limit.check(self.inner().options.instances.unwrap_or(1))?;

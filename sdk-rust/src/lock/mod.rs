@@ -48,6 +48,7 @@
 mod guard;
 mod inside;
 mod reentry;
+mod several;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::holding::info::{Holder, Info, Mode, Waiter};
 pub use crate::holding::{Held, UntilLost};
 pub use guard::{LockGuard, Released};
+pub use several::{Locks, LocksGuard, lock_name};
 
 use crate::client::Client;
 use crate::error::{Error, Failure};

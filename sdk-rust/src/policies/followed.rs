@@ -100,6 +100,7 @@ impl Client {
     }
 
     async fn follow(&self, name: &str, otherwise: Option<&PolicySettings>) -> Result<FollowedPolicy, Error> {
+        self.backend().require_one_server("a stored policy")?;
         keys::check_name(name)?;
         let known = || self.inner().followed.0.lock().get(name).and_then(Weak::upgrade);
         if let Some(known) = known() {

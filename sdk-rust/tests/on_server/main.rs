@@ -14,3 +14,4 @@ mod lock;
 #[path = "../both/one_lock.rs"]
 mod one_lock;
 mod policy_watch;
+mod quorum;

@@ -164,6 +164,7 @@ fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
         (b'L', "RES.LOCK ACQUIRE key owner 1h", Asked::Waited(WaitedAsk::Acquire)),
         (b'L', "RES.LOCK ACQUIRE key other 1m SHARED META m", Asked::Waited(WaitedAsk::Acquire)),
         (b'L', "RES.LOCK RENEW key owner-3 1d", Asked::Waited(WaitedAsk::Renew)),
+        (b'L', "RES.LOCK RENEW key owner-3 1d RAISE 5", Asked::Waited(WaitedAsk::Renew)),
         (b'L', "RES.LOCK RELEASE key owner", Asked::Waited(WaitedAsk::Release)),
         (b'L', "RES.LOCK RELEASE key owner-1 FENCE 5", Asked::Waited(WaitedAsk::Release)),
         (b'L', "RES.LOCK BREAK key ACTOR a", Asked::Waited(WaitedAsk::Number)),

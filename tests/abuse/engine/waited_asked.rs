@@ -42,10 +42,12 @@ pub enum WaitedAsk {
 }
 
 /// What such a call may be refused with though it is well-formed.
-pub const LAWFUL_REFUSALS: [&str; 17] = [
+pub const LAWFUL_REFUSALS: [&str; 19] = [
     "WRONGTYPE ",
     "PHASE ",
     "DEADLOCK ",
+    "CLOCK ",
+    "ERR RAISE is for the holder of an exclusive lock",
     "SUPERSEDED ",
     "TRYAGAIN ",
     "UNBLOCKED ",

@@ -26,7 +26,7 @@ use resil_wire::gcra::Gcra;
 use resil_wire::heartbeat::HeartbeatCall;
 use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
-use resil_wire::lock::{AcquireCall, BreakCall};
+use resil_wire::lock::{AcquireCall, BreakCall, LockRenewCall};
 use resil_wire::mgcra::Mgcra;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
 use resil_wire::throttle::ClThrottle;
@@ -281,7 +281,9 @@ fn holdings() -> Vec<BoxedStrategy<Command<'static>>> {
     );
     vec![
         acquire.boxed(),
-        renew().prop_map(Command::LockRenew).boxed(),
+        (renew(), option::of(fence()))
+            .prop_map(|(renew, raise)| Command::LockRenew(LockRenewCall { renew, raise }))
+            .boxed(),
         owned().prop_map(Command::LockRelease).boxed(),
         owned().prop_map(Command::LockCheck).boxed(),
         breaking.boxed(),

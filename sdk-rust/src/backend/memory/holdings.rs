@@ -1,15 +1,15 @@
 //! Locks and bulkheads.
 
-use resil_core::limits::WAITERS_CEILING;
+use resil_core::limits::{FENCE_JUMP_DEFAULT, WAITERS_CEILING};
 use resil_core::lock::{
-    BULKHEAD, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, LOCK, LockRequest, Locks, acquire, break_all,
-    check, lives, release, renew,
+    BULKHEAD, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, LOCK, LockRequest, Locks, Raise, Raised, acquire,
+    break_all, check, lives, raise, release, renew,
 };
-use resil_core::waited::{Decision, Grant, Waiting};
+use resil_core::waited::{Decision, Grant, Renewed, Waiting};
 use resil_wire::bulkhead::{EnterCall, Entered};
 use resil_wire::command::Reply;
 use resil_wire::holding::{HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info};
-use resil_wire::lock::{AcquireCall, Acquired as AcquiredReply, BreakCall};
+use resil_wire::lock::{AcquireCall, Acquired as AcquiredReply, BreakCall, LockRenewCall, refused_raise};
 use resil_wire::reply::Value;
 
 use super::Memory;
@@ -133,6 +133,21 @@ impl Store {
             renew(key, call.owner, call.fence, call.lease, setting)
         })?;
         Ok(Reply::Renewed(renewed.into()))
+    }
+
+    pub fn renew_lock(&self, call: &LockRenewCall<'_>, when: When) -> Result<Reply, Error> {
+        let Some(fence) = call.raise else { return self.renew_holding::<LOCK>(&call.renew, when) };
+        let RenewCall { key, owner, lease, fence: held, .. } = call.renew;
+        let to = Raise::new(fence, FENCE_JUMP_DEFAULT);
+        let raised = self.step::<Locks, _>(key, when, |key, setting| raise(key, owner, held, lease, to, setting))?;
+        match raised {
+            Raised::Granted(grant) => Ok(Reply::Renewed(Renewed::Granted(grant).into())),
+            Raised::Lost(reason) => Ok(Reply::Renewed(Renewed::Lost(reason).into())),
+            Raised::TooFarAhead(_) | Raised::NotExclusive => Err(refused_raise(&raised).map_or_else(
+                || Error::Internal("a raise without a reply".to_owned()),
+                |refused| Error::InvalidArgument(refused.text().to_owned()),
+            )),
+        }
     }
 
     pub fn release_holding<const L: bool>(&self, call: &OwnedCall<'_>, when: When) -> Result<Reply, Error>

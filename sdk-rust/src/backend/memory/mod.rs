@@ -134,7 +134,7 @@ impl Memory {
             Command::BreakerReset(key) => store.reset(key, when),
             Command::BreakerConfig(call) => store.configure(call, when),
             Command::LockAcquire(call) => store.try_lock(call, when),
-            Command::LockRenew(call) => store.renew_holding::<LOCK>(call, when),
+            Command::LockRenew(call) => store.renew_lock(call, when),
             Command::LockRelease(call) => store.release_holding::<LOCK>(call, when),
             Command::LockCheck(call) => store.check_lock(call, when),
             Command::LockBreak(call) => store.break_lock(call, when),

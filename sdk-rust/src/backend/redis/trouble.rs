@@ -129,6 +129,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         "MISCONF" => Trouble::Later("the server cannot write to its disk, and refuses changes"),
         "NOREPLICAS" => Trouble::Later("the server has too few replicas, and refuses changes"),
         "BUSY" => Trouble::Later("the server is busy running a script"),
+        "RETURNING" => Trouble::Later("the server may have forgotten locks, and grants none yet"),
         "LOADING" => Trouble::Unwell("the server is loading its data"),
         "MASTERDOWN" => Trouble::Unwell("the server is a replica without its primary"),
         // ERR, WRONGTYPE, PHASE, CROSSSLOT and whatever else speaks of what was asked for.

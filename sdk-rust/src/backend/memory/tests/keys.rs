@@ -85,9 +85,11 @@ fn what_a_server_refuses_is_refused_with_its_sentence() {
         bind: Default::default(),
     };
     let told = |command: Command<'_>| memory.call(&command).expect_err("refused").to_string();
-    assert_eq!(told(Command::LockRenew(renew(&long, lease))), "owner must have from 1 to 512 bytes, got 2000");
+    assert_eq!(told(Command::LockRenew(renew(&long, lease).into())), "owner must have from 1 to 512 bytes, got 2000");
     let hours = resil_core::Span::from_days(2);
-    assert!(told(Command::LockRenew(renew(b"a", hours))).starts_with("lease must be a duration from 10ms to 1d"));
+    assert!(
+        told(Command::LockRenew(renew(b"a", hours).into())).starts_with("lease must be a duration from 10ms to 1d")
+    );
     let limits = [&b"a"[..], b"a"]
         .into_iter()
         .map(|key| (key, resil_core::rate_limit::Quota::new(1, lease, 1).expect("a quota")))

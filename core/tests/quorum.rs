@@ -1,0 +1,162 @@
+//! A model check of one lock over several servers: the real machine of locks at each of them, the real decisions at the callers.
+//!
+//! Exhaustive for three servers with small bounds: every order of every delivery, with loss, delay, doubled packets, restarts with
+//! and without memory, and time that passes. At random for five, with clocks that differ and run apart. Faults that are planted must be
+//! found by the same search. How to repeat a failing run: see `seed`.
+
+#[path = "seed/mod.rs"]
+mod seed;
+#[path = "quorum/world.rs"]
+mod world;
+
+use std::collections::HashSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use world::{Action, Budget, JUMP, SECOND, World};
+
+const NONE: Budget =
+    Budget { attempts: 0, renewals: 0, ticks: 0, forgets: 0, restarts: 0, doubles: 0, late: 0, writes: 0 };
+
+/// A search that is larger does not end in the time of a test.
+const STATES_MAX: usize = 600_000;
+
+/// Plays every order of actions. Returns how many states there were and the most holders in a row, or the way to a broken promise.
+fn search(start: &World) -> Result<(usize, u16), String> {
+    let mut seen = HashSet::from([start.fingerprint()]);
+    let mut stack = vec![start.clone()];
+    let mut most = 0;
+    while let Some(world) = stack.pop() {
+        most = most.max(world.holders_so_far());
+        for action in world.actions() {
+            let mut next = world.clone();
+            next.act(action).map_err(|broken| format!("{broken}, by {action:?} in {world:?}"))?;
+            if seen.insert(next.fingerprint()) {
+                stack.push(next);
+            }
+        }
+        if seen.len() > STATES_MAX {
+            return Err(format!("more than {STATES_MAX} states: the bounds are too wide"));
+        }
+    }
+    Ok((seen.len(), most))
+}
+
+fn three(callers: usize, tick: i64, budget: Budget) -> World {
+    // The second one's clock is nearly a jump ahead.
+    World::new(&[(0, 0), (JUMP - SECOND, 0), (0, 0)], callers, tick, budget)
+}
+
+#[test]
+fn two_callers_in_every_order_of_deliveries() {
+    let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, ..NONE })).unwrap();
+    println!("{states} states");
+    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+#[test]
+fn leases_that_end_in_every_order() {
+    let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, ticks: 1, ..NONE })).unwrap();
+    println!("{states} states");
+    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+#[test]
+fn a_server_that_forgets_in_every_order() {
+    let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE })).unwrap();
+    println!("{states} states");
+    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+#[test]
+fn a_renewal_and_a_restart_in_every_order() {
+    let budget = Budget { attempts: 2, renewals: 1, restarts: 1, ..NONE };
+    let (states, holders) = search(&three(2, 12 * SECOND, budget)).unwrap();
+    println!("{states} states");
+    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+#[test]
+fn a_packet_that_comes_twice_or_late_in_every_order() {
+    let budget = Budget { attempts: 2, doubles: 1, late: 1, ..NONE };
+    let (states, holders) = search(&three(2, 12 * SECOND, budget)).unwrap();
+    println!("{states} states");
+    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+/// How large searches are: to choose bounds by.
+#[test]
+#[ignore = "it only prints"]
+fn sizes() {
+    for budget in [
+        Budget { attempts: 2, ..NONE },
+        Budget { attempts: 2, ticks: 1, ..NONE },
+        Budget { attempts: 2, forgets: 1, ..NONE },
+        Budget { attempts: 2, renewals: 1, restarts: 1, ..NONE },
+        Budget { attempts: 2, doubles: 1, ..NONE },
+        Budget { attempts: 2, late: 1, ..NONE },
+        Budget { attempts: 2, doubles: 1, late: 1, ..NONE },
+        Budget { attempts: 2, ticks: 2, ..NONE },
+        Budget { attempts: 2, ticks: 1, forgets: 1, ..NONE },
+        Budget { attempts: 3, ..NONE },
+    ] {
+        let begun = std::time::Instant::now();
+        let found = search(&three(2, 6 * SECOND, budget)).map_err(|broken| broken[..broken.len().min(300)].to_owned());
+        eprintln!("{budget:?}: {found:?} in {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_server_that_forgets_and_returns_at_once_is_found_out() {
+    let mut world = three(2, 6 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE });
+    world.returns_late = false;
+    let broken = search(&world).expect_err("two majorities over one that forgot");
+    assert!(broken.contains("two hold at once"), "{broken}");
+}
+
+#[test]
+fn fences_that_are_not_raised_are_found_out() {
+    let mut world = three(2, 6 * SECOND, Budget { attempts: 2, ..NONE });
+    world.raises = false;
+    let broken = search(&world).expect_err("a majority without the server whose clock is ahead");
+    assert!(broken.contains("has the fence"), "{broken}");
+}
+
+/// A number in 0..2^32 chooses what happens next; most of it is that packets arrive.
+fn play(world: &mut World, choices: &[u32]) -> Result<(), String> {
+    for choice in choices {
+        let actions = world.actions();
+        let (often, seldom): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| matches!(action, Action::Deliver(_) | Action::Begin(_)));
+        let (kind, which) = (choice % 16, (choice / 16) as usize);
+        let chosen = if kind < 12 && !often.is_empty() || seldom.is_empty() { &often } else { &seldom };
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        world.act(chosen[which % chosen.len()])?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn five_servers_whose_clocks_differ_grant_one_holder_at_a_time(
+        clocks in vec((-(JUMP / 2 - SECOND)..JUMP / 2 - SECOND, -5..=5i64), 5),
+        choices in vec(any::<u32>(), 400),
+        tick in prop_oneof![Just(SECOND), Just(3 * SECOND), Just(12 * SECOND)],
+    ) {
+        let budget = Budget { attempts: 60, renewals: 30, ticks: 60, forgets: 6, restarts: 6, doubles: 20, late: 60, writes: 60 };
+        let mut world = World::new(&clocks, 3, tick, budget);
+        play(&mut world, &choices).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn three_servers_with_renewals_at_random(choices in vec(any::<u32>(), 300), tick in 1..=6i64) {
+        let budget = Budget { attempts: 40, renewals: 40, ticks: 60, forgets: 5, restarts: 5, doubles: 20, late: 40, writes: 40 };
+        let mut world = three(2, tick * SECOND, budget);
+        play(&mut world, &choices).map_err(TestCaseError::fail)?;
+    }
+}
