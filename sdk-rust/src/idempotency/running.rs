@@ -23,6 +23,7 @@ use crate::health::Away;
 use crate::holding::trusted_until;
 use crate::keys;
 use crate::leases::{Lease, LeaseKind};
+use crate::telemetry::{CallEnding, watched};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
@@ -85,7 +86,11 @@ impl IdempotentInner {
                 done
             }
         };
-        let outcome = self.run_uncounted(key, fingerprint, codec, work).await;
+        let running = self.run_uncounted(key, fingerprint, codec, work);
+        let outcome =
+            watched!(Idempotency, "run", &self.name, running, |outcome| CallEnding::of_work(outcome, |outcome| {
+                CallEnding::fine(if outcome.replayed { "replayed" } else { "ran" })
+            }));
         tally.ended(&outcome, ran.into_inner());
         outcome
     }
