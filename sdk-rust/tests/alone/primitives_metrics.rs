@@ -48,10 +48,10 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     held.release().await.expect("held");
     let second = waiting.await.expect("its turn");
     seen.is(&[
-        ("resil_lock_acquired_total{name=stock}", 2.0),
-        ("resil_lock_refused_total{name=stock,reason=busy}", 1.0),
-        ("resil_lock_wait_seconds{name=stock}", 2.0),
-        ("resil_lock_held_seconds{name=stock}", 2.0),
+        ("resil_granted_total{name=stock,primitive=lock}", 2.0),
+        ("resil_denied_total{name=stock,primitive=lock}", 1.0),
+        ("resil_wait_seconds{name=stock,primitive=lock}", 2.0),
+        ("resil_held_seconds{name=stock,primitive=lock}", 2.0),
     ]);
 
     // Lost, and let go afterwards: counted once.
@@ -65,18 +65,18 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     clock.advance(SECOND);
     inside.leave().await.expect("inside");
     seen.is(&[
-        ("resil_lock_acquired_total{name=default}", 1.0),
-        ("resil_lock_acquired_total{name=stock}", 2.0),
-        ("resil_lock_held_seconds{name=default}", 0.0),
-        ("resil_lock_held_seconds{name=stock}", 6.0),
-        ("resil_lock_lost_total{name=stock}", 1.0),
-        ("resil_lock_refused_total{name=stock,reason=busy}", 1.0),
-        ("resil_lock_wait_seconds{name=default}", 0.0),
-        ("resil_lock_wait_seconds{name=stock}", 2.0),
-        ("resil_shared_bulkhead_acquired_total{name=reports}", 1.0),
-        ("resil_shared_bulkhead_held_seconds{name=reports}", 1.0),
-        ("resil_shared_bulkhead_refused_total{name=reports,reason=busy}", 1.0),
-        ("resil_shared_bulkhead_wait_seconds{name=reports}", 0.0),
+        ("resil_granted_total{name=default,primitive=lock}", 1.0),
+        ("resil_granted_total{name=stock,primitive=lock}", 2.0),
+        ("resil_held_seconds{name=default,primitive=lock}", 0.0),
+        ("resil_held_seconds{name=stock,primitive=lock}", 6.0),
+        ("resil_lost_total{name=stock,primitive=lock}", 1.0),
+        ("resil_denied_total{name=stock,primitive=lock}", 1.0),
+        ("resil_wait_seconds{name=default,primitive=lock}", 0.0),
+        ("resil_wait_seconds{name=stock,primitive=lock}", 2.0),
+        ("resil_granted_total{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_held_seconds{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_denied_total{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_wait_seconds{name=reports,primitive=shared_bulkhead}", 0.0),
     ]);
 }
 
