@@ -176,7 +176,7 @@ impl IdempotentInner {
             Ok((Begun::Held { attempt }, _)) => Settled::Held { attempt },
             Ok((Begun::Miss, _)) => return Err(Error::Internal("BEGIN was answered MISS".to_owned()).into()),
             Err(error) if error.says_away() && self.settings.when_away == Away::Open => {
-                tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
+                tracing::debug!(%error, name = &*self.name, "idempotent work runs unrecorded");
                 // If the server took the question after all, nobody aborts it: the effect is about to happen.
                 attempt.leave();
                 return self.run_alone(lead, codec, work).await;
@@ -251,11 +251,11 @@ impl IdempotentInner {
         let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {
-                tracing::warn!(key = &**key, reason = reason.text(), "work was done under a lost lease");
+                tracing::warn!(name = &*self.name, reason = reason.text(), "work was done under a lost lease");
                 return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason: reason.text() }.into());
             }
             Err(error) => {
-                tracing::warn!(%error, key = &**key, "work was done and could not be recorded");
+                tracing::warn!(%error, name = &*self.name, "work was done and could not be recorded");
                 false
             }
         };
