@@ -41,7 +41,7 @@ def play(client: resil.Client, server: Any) -> None:
         if len(attempts) == 1:
             raise ConnectionError("secret-error")
 
-    resil.Retry(initial_backoff=0.001, name="scene").call(flaky)
+    resil.Retry(on=(ConnectionError,), initial_backoff=0.001, name="scene").call(flaky)
 
     calls = []
 
@@ -57,7 +57,7 @@ def play(client: resil.Client, server: Any) -> None:
         await asyncio.sleep(5)
 
     async def main() -> None:
-        await resil.Hedge(hedging_delay=0.005, name="scene").call(slow)
+        await resil.Hedge(on=(ConnectionError,), hedging_delay=0.005, name="scene").call(slow)
         with pytest.raises(resil.TimeoutError):
             await resil.Timeout(0.005, name="scene").call(never)
 
@@ -109,7 +109,7 @@ def test_hooks_that_raise_block_or_ask_again_break_nothing(client: resil.Client,
     switches = [telemetry.hooks(before_sleep=raises), telemetry.hooks(before_sleep=asks)]
     for _ in range(3):
         with pytest.raises(resil.RetryExhaustedError):
-            resil.Retry(max_attempts=2, initial_backoff=0.001, name="hooked").call(lambda: 1 / 0)
+            resil.Retry(on=(ZeroDivisionError,), max_attempts=2, initial_backoff=0.001, name="hooked").call(lambda: 1 / 0)
     until("the second hook", lambda: len(asked) == 3)
     for switch in switches:
         switch.close()
@@ -186,7 +186,7 @@ def test_a_child_of_a_fork_hears_of_its_own_and_ends() -> None:
         if child == 0:
             own = telemetry.hooks(before_sleep=heard.append)
         try:
-            resil.Retry(max_attempts=2, initial_backoff=0.001, name="forked").call(lambda: 1 / 0)
+            resil.Retry(on=(ZeroDivisionError,), max_attempts=2, initial_backoff=0.001, name="forked").call(lambda: 1 / 0)
         except resil.RetryExhaustedError:
             pass
         until = time.monotonic() + 20
