@@ -52,11 +52,11 @@ for (const [name, make] of handles.flatMap(({ made = {} }) => Object.entries(mad
   };
 }
 
-/** A server that is away is no error, and a mistyped host looks the same: each time there is one warning. */
-function away({ address, reason, refused }) {
-  const said = refused === undefined
-    ? [`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`, 'RESIL_AWAY']
-    : [`the server at ${address} refuses a command: ${refused}`, 'RESIL_REFUSED'];
+/** A server that is away is no error, and a mistyped host looks the same: each time there is one warning, and one when it is back. */
+function away({ address, reason, refused, back }) {
+  let said = [`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`, 'RESIL_AWAY'];
+  if (refused !== undefined) said = [`the server at ${address} refuses a command: ${refused}`, 'RESIL_REFUSED'];
+  if (back !== undefined) said = [`the server at ${back} is back`, 'RESIL_BACK'];
   return Object.assign(new Error(said[0]), { name: 'ResilWarning', code: said[1] });
 }
 listenAt(NOTICES, { away: (what) => process.emitWarning(away(what)) }, 'away');

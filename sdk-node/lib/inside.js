@@ -8,7 +8,8 @@
 const { AsyncLocalStorage } = require('node:async_hooks');
 const { setTimeout } = require('node:timers');
 const native = require('./native.js');
-const { traceId } = require('./trace.js');
+const { lookQuickly } = require('./telemetry.js');
+const { traceparent } = require('./trace.js');
 
 /** In use only while somebody is inside, and a moment longer: it makes every promise of the process dearer. */
 const storage = new AsyncLocalStorage();
@@ -42,8 +43,9 @@ function rest() {
 
 /** Begins a call where this is: inside of locks, and in a trace. */
 function beginHere(begin) {
+  lookQuickly();
   const held = insiders === 0 ? undefined : storage.getStore();
-  const trace = traceId();
+  const trace = traceparent();
   if (held === undefined && trace === undefined) return begin();
   native.enterScope(held ?? NONE, trace);
   try {

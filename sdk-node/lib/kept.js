@@ -10,7 +10,9 @@ let lastKept = 0;
 const listeners = new Map();
 /** Under this number the native half tells of servers that are away. */
 const NOTICES = 0;
-let lastListener = 0;
+/** Under this one, of telemetry. */
+const EVENTS = 1;
+let lastListener = EVENTS;
 /** Of targets that are gone nobody will say that their numbers are free. */
 const gone = new FinalizationRegistry((number) => listeners.delete(number));
 
@@ -47,4 +49,4 @@ function listenAt(number, target, method) {
   listeners.set(number, { target: { deref: () => target }, method });
 }
 
-module.exports = { keep, kept, listen, listenAt, listeners, unlisten, NOTICES };
+module.exports = { keep, kept, listen, listenAt, listeners, unlisten, EVENTS, NOTICES };

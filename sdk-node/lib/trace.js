@@ -1,7 +1,7 @@
 'use strict';
 /**
- * The trace that a call belongs to, if the process has OpenTelemetry: reports to breakers carry its id, so that the event of a circuit that opened
- * leads to the request that opened it.
+ * The trace that a call belongs to, if the process has OpenTelemetry: reports to breakers carry it, so that the event of a
+ * circuit that opened leads to the request that opened it, and spans of calls are its children.
  *
  * `@opentelemetry/api` is no dependency. It leaves a mark once somebody has set it up; before that nothing is looked for.
  */
@@ -21,15 +21,16 @@ function loaded() {
 
 const NO_TRACE = /^0*$/;
 
-/** The id of the current trace; `undefined` if there is none. */
-function traceId() {
+/** The W3C `traceparent` of the current context; `undefined` if there is none. */
+function traceparent() {
   if (globalThis[MARK] === undefined) return undefined;
   try {
-    const id = loaded()?.trace.getSpanContext(loaded().context.active())?.traceId;
-    return typeof id === 'string' && !NO_TRACE.test(id) ? id : undefined;
+    const { traceId, spanId, traceFlags = 0 } = loaded()?.trace.getSpanContext(loaded().context.active()) ?? {};
+    if (typeof traceId !== 'string' || NO_TRACE.test(traceId) || typeof spanId !== 'string') return undefined;
+    return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`;
   } catch {
     return undefined;
   }
 }
 
-module.exports = { traceId };
+module.exports = { traceparent };

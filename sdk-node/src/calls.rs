@@ -144,6 +144,8 @@ fn happened(env: &Env, what: Notification) -> napi::Result<Object<'_>> {
             object.set("new", new)?;
             object.set("generation", bigint(generation))?;
         }
+        Notification::Back { address } => object.set("back", address)?,
+        Notification::Event(event) => return crate::telemetry::shown(env, &event),
         Notification::Lost(error) => return parts(env, &error),
         Notification::Away { address, reason } => {
             object.set("address", address)?;

@@ -7,7 +7,7 @@ use resil::{ConnectSettings, Error, Notice};
 
 use crate::convert::{methods, now, optional_duration, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
-use crate::executor::{Word, queue};
+use crate::executor::{Word, home, queue};
 use crate::testing::TestClock;
 
 /// Under this number JavaScript hears of servers that are away, or refuse a command.
@@ -19,7 +19,7 @@ pub struct Client(pub(crate) resil::Client);
 #[napi]
 pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {
     let clock = clock.map(|clock| clock.0.clone());
-    let queue = queue()?;
+    let (queue, home) = (queue()?, home());
     run(async move {
         let settings: ConnectSettings = settings(&said)?;
         let Some(runtime) = crate::runtime::runtime() else {
@@ -29,11 +29,12 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
             let told = match notice.clone() {
                 Notice::Away { address, reason } => Notification::Away { address, reason },
                 Notice::Refused { address, reason } => Notification::Refused { address, reason },
-                Notice::Back { .. } => return,
+                Notice::Back { address } => Notification::Back { address },
             };
             queue.post(Message::Notify(NOTICES, told));
         };
-        let settings = settings.url(url).runtime(runtime.handle().clone()).on_notice(hear);
+        let settings =
+            settings.url(url).runtime(runtime.handle().clone()).on_notice(hear).on_behalf_of("resil-node", home);
         clock.into_iter().fold(settings, ConnectSettings::clock).connect().await.map(Client)
     })
 }

@@ -23,6 +23,7 @@ mod handles;
 mod http;
 mod runtime;
 mod scope;
+mod telemetry;
 mod testing;
 mod thrown;
 

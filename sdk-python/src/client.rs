@@ -48,7 +48,7 @@ pub fn connect(py: Python<'_>, url: Arg<'_>, clock: OptArg<'_>, settings: Option
         listeners::begin(py)?;
     }
     Ok(Pending::ask("connect()", async move {
-        let settings = settings.url(url).runtime(runtime).on_notice(listeners::hear);
+        let settings = settings.url(url).runtime(runtime).on_notice(listeners::hear).on_behalf_of("resil-python", None);
         let client = clock.into_iter().fold(settings, ConnectSettings::clock).connect().await?;
         Ok(PyClient(Owned::new(client)))
     }))

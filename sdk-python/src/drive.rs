@@ -24,7 +24,7 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 /// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
 pub fn drive(py: Python<'_>, running: Running) -> PyResult<Object> {
     // The function may fork: then what is left of the call is the parent's.
-    let mut running = OfProcess::new(entered::within_blocks(py, running)?);
+    let mut running = OfProcess::new(of_caller(py, entered::within_blocks(py, running)?));
     let _inside = runtime::enter()?;
     if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
         return result;

@@ -23,6 +23,7 @@ mod prelude;
 mod remembered;
 mod runtime;
 mod task;
+mod telemetry;
 mod testing;
 mod trace;
 mod work;
@@ -60,11 +61,13 @@ mod native {
         lost::Lost,
         pending::Pending,
         runtime::{after_fork_in_child, after_fork_in_parent, before_fork},
+        telemetry::{EventSubscription, metric_buckets, metric_names, read_metrics, subscribe_events},
         testing::{PyClock, is_testing, raw, raw_at, set_testing},
     };
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::telemetry::begin_counting();
         crate::handles::add(module)
     }
 }

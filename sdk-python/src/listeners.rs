@@ -10,9 +10,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use resil::Notice;
 use resil::breaker::Transition;
+use resil::telemetry::Event;
 
 use crate::edge::PerProcess;
 use crate::prelude::*;
+use crate::telemetry::shown_event;
 
 /// Listeners that do not return do not fill the memory.
 const WAITING_MAX: usize = 10_000;
@@ -33,6 +35,8 @@ enum Seen {
     Transition(Arc<Object>, Transition),
     Notice(Notice),
     Abandoned(Arc<Waiter>),
+    /// For whoever made spans or hooks of it.
+    Event(Arc<Object>, Event),
 }
 
 static QUEUE: PerProcess<Queue> = PerProcess::new();
@@ -60,6 +64,11 @@ pub fn begin(py: Python<'_>) -> PyResult<()> {
 /// What happens to a connection. On any thread, without the GIL.
 pub fn hear(notice: &Notice) {
     put(Seen::Notice(notice.clone()));
+}
+
+/// Telemetry, for a function that subscribed. On any thread, without the GIL.
+pub fn happened(hear: &Arc<Object>, event: &Event) {
+    put(Seen::Event(Arc::clone(hear), event.clone()));
 }
 
 /// A waiter on a loop that was closed. On any thread, with or without the GIL.
@@ -97,6 +106,7 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Notice(Notice::Back { address }) => {
             (imported!(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }
+        Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
         Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };
     Ok(told.into_any().unbind())

@@ -114,7 +114,7 @@ impl Pending {
         if !std::mem::replace(&mut this.is_begun, true)
             && let Some(running) = this.running.get_mut().take()
         {
-            let running = entered::within_blocks(py, running.into_inner())?;
+            let running = of_caller(py, entered::within_blocks(py, running.into_inner())?);
             *this.running.get_mut() = Some(OfProcess::new(running));
         }
         if let Some(waiter) = &this.waiter {

@@ -29,6 +29,6 @@ pub use crate::pending::Pending;
 pub use crate::runtime::{Generation, Owned};
 pub use crate::task::{LoopTask, Prepared};
 pub use crate::testing::{Mode, PyClock};
-pub use crate::trace::traced;
+pub use crate::trace::{of_caller, traced};
 pub use crate::work::{Ended, How, Resume, SharedStage, Work, failure, flat};
 pub(crate) use crate::{entered, event_loop, imported, listeners, runtime, task};

@@ -32,6 +32,7 @@ use crate::policy::Random;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::shutdown::{Gate, Shutdown};
+use crate::telemetry::Home;
 
 /// Nobody waits longer for one command, and every sum of times stays one.
 pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
@@ -76,6 +77,11 @@ pub struct ConnectSettings {
     pub(crate) runtime: Option<Handle>,
     #[serde(skip)]
     pub(crate) on_notice: Option<Arc<OnNotice>>,
+    /// Which SDK this is, in the list of clients of the server.
+    #[serde(skip)]
+    pub(crate) sdk: &'static str,
+    #[serde(skip)]
+    pub(crate) home: Home,
 }
 
 impl Default for ConnectSettings {
@@ -91,6 +97,8 @@ impl Default for ConnectSettings {
             random: Arc::default(),
             runtime: None,
             on_notice: None,
+            sdk: "resil-rust",
+            home: None,
         }
     }
 }
@@ -175,6 +183,22 @@ impl ConnectSettings {
     pub fn on_notice(mut self, hear: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
         self.on_notice = Some(Arc::new(hear));
         self
+    }
+
+    /// For the SDKs of other languages: how they are called in the list of clients of the server, and to which of their threads the
+    /// client belongs.
+    #[doc(hidden)]
+    pub fn on_behalf_of(mut self, sdk: &'static str, home: Option<u64>) -> Self {
+        (self.sdk, self.home) = (sdk, home);
+        self
+    }
+
+    /// What `CLIENT LIST` shows of each connection: the name, or which SDK it is. The server takes printable characters without blanks.
+    #[cfg(feature = "redis")]
+    pub(crate) fn connection_name(&self) -> String {
+        let own = || format!("{}/{}", self.sdk, env!("CARGO_PKG_VERSION"));
+        let name = self.name.clone().unwrap_or_else(own);
+        name.chars().map(|letter| if letter.is_ascii_graphic() { letter } else { '_' }).collect()
     }
 
     /// Another clock than the machine's, for tests. Leases are then renewed on the runtime of the caller, which the test drives.
@@ -327,6 +351,11 @@ impl Client {
         #[cfg(feature = "redis")]
         self.listen_for_waits();
         Box::pin(self.backend().wait(command))
+    }
+
+    /// See [`ConnectSettings::on_behalf_of`].
+    pub(crate) fn home(&self) -> Home {
+        self.0.options.home
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -164,7 +164,7 @@ impl SharedBulkhead {
     /// What it is called in metrics; by default `default`, because its name may be made of ids. Make such a bulkhead once,
     /// and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
-        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Bulkhead, &label.into()));
+        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Bulkhead.primitive(), &label.into()));
         self
     }
 

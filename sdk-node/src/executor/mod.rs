@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use napi::bindgen_prelude::{Env, Unknown};
@@ -106,12 +106,31 @@ thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    /// The queue of this thread and its home, also while the executor is in use.
+    static HERE: RefCell<Option<(Weak<Queue>, u64)>> = const { RefCell::new(None) };
+}
+
+/// Whether `queue` is the one of this thread. `None`: this is no thread of JavaScript.
+pub fn is_here(queue: &Arc<Queue>) -> Option<bool> {
+    let is_it = |here: &RefCell<Option<(Weak<Queue>, u64)>>| {
+        here.borrow().as_ref().map(|(own, _)| Weak::as_ptr(own) == Arc::as_ptr(queue))
+    };
+    HERE.try_with(is_it).ok().flatten()
+}
+
+/// What clients that are made on this thread belong to.
+pub fn home() -> Option<u64> {
+    HERE.try_with(|here| here.borrow().as_ref().map(|(_, home)| *home)).ok().flatten()
+}
+
 /// This thread runs calls from now on.
 pub fn open(env: Env, signal: Signal) -> napi::Result<()> {
     if !crate::runtime::enter_for_good() {
         return Err(napi::Error::from_reason("no threads could be started"));
     }
     let queue = Arc::new(Queue::new(signal));
+    let home = crate::telemetry::begin(&queue);
     let kept = Arc::clone(&queue);
     env.add_env_cleanup_hook(kept, |queue| {
         let closed = catch_unwind(AssertUnwindSafe(|| {
@@ -123,6 +142,7 @@ pub fn open(env: Env, signal: Signal) -> napi::Result<()> {
         drop(closed);
     })?;
     let (calls, events) = (BTreeMap::new(), Vec::new());
+    HERE.set(Some((Arc::downgrade(&queue), home)));
     let executor = Executor { queue, env, calls, last_call: 0, events, waiting: 0 };
     EXECUTOR.with_borrow_mut(|opened| *opened = Some(executor));
     Ok(())

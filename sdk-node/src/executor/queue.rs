@@ -23,7 +23,13 @@ pub enum Notification {
     Away { address: String, reason: String },
     /// A server refuses a command, and why.
     Refused { address: String, reason: String },
+    /// A server is back.
+    Back { address: String },
+    /// For telemetry.
+    Event(Box<resil::telemetry::Event>),
 }
+
+const EVENTS_MAX: usize = 10_000;
 
 pub enum Message {
     Poll(u32),
@@ -53,6 +59,13 @@ impl Queue {
         self.messages.lock().push(message);
         if !self.is_coming.swap(true, Ordering::AcqRel) {
             self.signal.send();
+        }
+    }
+
+    /// The same for telemetry, of which so many wait at most: a thread that does not turn its loop does not fill the memory.
+    pub fn post_event(&self, message: Message) {
+        if self.messages.lock().len() < EVENTS_MAX {
+            self.post(message);
         }
     }
 

@@ -42,12 +42,15 @@ def kind_of(function: Any) -> str:
     return "plain"
 
 
-def trace_id() -> Optional[str]:
-    """Of the current span of OpenTelemetry, in hexadecimal digits; None if there is none."""
-    from opentelemetry.trace import format_trace_id, get_current_span
+def traceparent() -> Optional[str]:
+    """Of the current span of OpenTelemetry, as W3C writes it; None if there is none."""
+    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
 
     context = get_current_span().get_span_context()
-    return format_trace_id(context.trace_id) if context.is_valid else None
+    if not context.is_valid:
+        return None
+    flags = int(context.trace_flags) & 0xFF
+    return f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{flags:02x}"
 
 
 def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:

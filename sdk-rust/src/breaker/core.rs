@@ -19,7 +19,7 @@ use super::finish::{Finishing, in_background};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
 use super::settings::{CheckedSettings, CountingMode};
-use super::state::{Snapshot, Transition, admits_all};
+use super::state::{Snapshot, State, Transition, admits_all};
 use super::view::{Belief, News, Question, ReplyOf, Tag, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
@@ -29,6 +29,7 @@ use crate::correlation;
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::{millis, span};
+use crate::telemetry::{Event, Interest, VerdictMeters, emit};
 
 pub(super) type Listener = Arc<dyn Fn(&Transition) + Send + Sync>;
 
@@ -65,7 +66,8 @@ pub(crate) struct Core {
     /// Decides while the server is away; gone when it is back.
     pub local: ArcSwapOption<Memory>,
     pub listeners: Mutex<Vec<Listener>>,
-    pub rejections: Counter,
+    pub meters: VerdictMeters,
+    pub opened: Counter,
     pub transitions: Counter,
 }
 
@@ -252,11 +254,15 @@ impl Core {
     }
 
     fn permit(self: &Arc<Self>, way: Way, started: Moment) -> Permit {
+        self.meters.granted.increment(1);
+        if matches!(way, Way::Local(_) | Way::Uncounted) {
+            self.meters.locally.increment(1);
+        }
         Permit::new(Arc::clone(self), way, started)
     }
 
     fn open(&self, retry_after: Option<Duration>) -> Error {
-        self.rejections.increment(1);
+        self.meters.denied.increment(1);
         Error::CircuitOpen { name: Arc::clone(&self.name), retry_after }
     }
 
@@ -326,6 +332,17 @@ impl Core {
 
     fn tell(&self, transition: &Transition) {
         self.transitions.increment(1);
+        if transition.new == State::Open {
+            self.opened.increment(1);
+        }
+        let Transition { previous, new, generation } = *transition;
+        let home = self.client.home();
+        emit(Interest::Happenings, home, || Event::Transition {
+            name: Arc::clone(&self.name),
+            previous,
+            new,
+            generation,
+        });
         let (previous, new) = (transition.previous.text(), transition.new.text());
         tracing::info!(
             name = &*self.name,

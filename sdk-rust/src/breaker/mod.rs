@@ -75,7 +75,7 @@ use crate::error::{Error, Failure};
 use crate::limiter::span;
 use crate::policy::classify::{Class, Classify};
 use crate::settings::span_text::check_span;
-use crate::telemetry;
+use crate::telemetry::{self, CallEnding, Primitive, VerdictMeters, watched};
 
 /// The breakers of a client, by name: who asks for the same one gets the same one.
 #[derive(Debug, Default)]
@@ -145,7 +145,8 @@ impl Client {
             is_listening: Default::default(),
             local: Default::default(),
             listeners: Default::default(),
-            rejections: telemetry::rejections(&name, "breaker"),
+            meters: VerdictMeters::new(Primitive::Breaker, &name),
+            opened: telemetry::opened(&name),
             transitions: telemetry::breaker_transitions(&name),
             client: self.clone(),
             name,
@@ -187,17 +188,22 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let _pass = self.0.client.inner().gate.enter()?;
-        let permit = self.0.admit().await?;
-        let result = call().await;
-        permit.report(report_of(&classify, &result)).await;
-        result
+        let calling = async {
+            let _pass = self.0.client.inner().gate.enter()?;
+            let permit = self.0.admit().await?;
+            let result = call().await;
+            permit.report(report_of(&classify, &result)).await;
+            result
+        };
+        watched!(Breaker, "call", &self.0.name, calling, |result| CallEnding::of_work(result, |_| CallEnding::OK))
     }
 
     /// The two steps by hand: may a call be made? Fails with [`Error::CircuitOpen`] if not.
     pub async fn admit(&self) -> Result<Permit, Error> {
         let _pass = self.0.client.inner().gate.enter()?;
-        self.0.admit().await
+        watched!(Breaker, "admit", &self.0.name, self.0.admit(), |permit| CallEnding::or(permit, |_| {
+            CallEnding::GRANTED
+        }))
     }
 
     /// For a call that came in at the gate already.
@@ -206,7 +212,12 @@ impl Breaker {
         match self.0.admit_now() {
             Some(admitted) => admitted,
             // A box, so that the types of whole policies stay shallow; it is seldom needed.
-            None => Box::pin(self.0.admit_later()).await,
+            None => {
+                let asking = Box::pin(self.0.admit_later());
+                watched!(Breaker, "admit", &self.0.name, asking, |permit| CallEnding::or(permit, |_| {
+                    CallEnding::GRANTED
+                }))
+            }
         }
     }
 

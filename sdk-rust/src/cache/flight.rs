@@ -215,7 +215,7 @@ where
 
     /// The server does not answer, or refuses.
     async fn without_server(&self, lead: &FlightLead, error: Error) -> Landing {
-        tracing::debug!(%error, key = self.key, "a cached value is loaded without the server");
+        tracing::debug!(%error, name = &*self.core.meters.name, "a cached value is loaded without the server");
         match self.core.settings.when_away {
             Away::Closed => Landing::Failed(error),
             Away::Open => Landing::EachAlone,
@@ -369,13 +369,13 @@ where
         match answer {
             Ok(Reply::Published(Published::Published { .. })) => LeadState::Stands,
             Ok(Reply::Published(Published::Lost(reason))) => {
-                tracing::debug!(key = self.key, reason = reason.text(), "a load was not published");
+                tracing::debug!(name = &*self.core.meters.name, reason = reason.text(), "a load was not published");
                 LeadState::Lost
             }
             // Away: this process is on its own. Too large to be kept: the others load by themselves.
             Ok(_) => LeadState::Stands,
             Err(error) => {
-                tracing::debug!(%error, key = self.key, "a load could not be published");
+                tracing::debug!(%error, name = &*self.core.meters.name, "a load could not be published");
                 if !error.says_away() {
                     self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await;
                 }
@@ -393,7 +393,7 @@ where
     /// If it is not heard, the lease lapses.
     async fn tell(&self, command: &Command<'_>) {
         if let Err(error) = self.core.client.backend().call(command).await {
-            tracing::debug!(%error, key = self.key, "a lead could not be given up");
+            tracing::debug!(%error, name = &*self.core.meters.name, "a lead could not be given up");
         }
     }
 }

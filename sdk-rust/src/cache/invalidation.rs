@@ -94,7 +94,7 @@ impl Cached {
                 Ok(_) => return true,
                 Err(error) if error.says_away() && clock.now() < gone_at => {}
                 Err(error) => {
-                    tracing::warn!(%error, key, "a key could not be invalidated");
+                    tracing::warn!(%error, name = &*self.0.meters.name, "a key could not be invalidated");
                     return false;
                 }
             }

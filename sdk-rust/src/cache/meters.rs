@@ -10,6 +10,7 @@ use crate::telemetry;
 
 #[derive(Debug)]
 pub(crate) struct CacheMeters {
+    pub name: Arc<str>,
     gets: [Counter; 5],
     loads: [Counter; 4],
     load_seconds: Histogram,
@@ -40,7 +41,7 @@ impl CacheMeters {
         // In the order of the variants.
         let gets = ["local", "hit", "stale", "miss", "error"].map(|outcome| telemetry::cache_gets(&name, outcome));
         let loads = ["found", "not_found", "error", "timeout"].map(|outcome| telemetry::cache_loads(&name, outcome));
-        Self { gets, loads, load_seconds: telemetry::cache_load_seconds(&name) }
+        Self { gets, loads, load_seconds: telemetry::cache_load_seconds(&name), name }
     }
 
     /// A get was answered.

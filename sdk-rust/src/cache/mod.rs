@@ -72,6 +72,7 @@ use crate::health::Away;
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
+use crate::telemetry::{CallEnding, watched};
 
 /// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
 const VANISHED_MAX: u32 = 3;
@@ -275,6 +276,22 @@ impl Cached {
     }
 
     async fn fetch<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let fetching = self.fetch_unwatched(key, rule, slot);
+        watched!(Cache, "get", &self.0.meters.name, fetching, |loaded| CallEnding::of_work(loaded, |loaded| {
+            CallEnding::fine(match loaded {
+                Loaded::Found { stale: true, .. } => "stale",
+                Loaded::Found { .. } => "found",
+                Loaded::NotFound => "not_found",
+            })
+        }))
+    }
+
+    async fn fetch_unwatched<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send + 'static,

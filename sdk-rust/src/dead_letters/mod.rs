@@ -82,6 +82,7 @@ use crate::keys;
 use crate::leases::{Lease, LeaseKind};
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
+use crate::telemetry::{CallEnding, watched};
 
 /// The primary has it, and may forget it in a failover.
 const TOO_FEW_REPLICAS: &str =
@@ -390,6 +391,11 @@ impl LedgerCore {
     /// Asks, and comes back only when as many replicas as wanted know of it. What may be asked twice is: if the connection broke, and
     /// nobody knows what came of it.
     async fn ask_safely(&self, command: &Command<'_>) -> Result<Reply, Error> {
+        let asking = self.ask_safely_unwatched(command);
+        watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer))
+    }
+
+    async fn ask_safely_unwatched(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if self.settings.replicas == 0 {
             return self.ask_again(command).await;
         }
@@ -414,14 +420,20 @@ impl LedgerCore {
 
     /// Asks what may be asked twice: once more if nothing answers.
     async fn ask_again(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        match self.client.backend().call(command).await {
-            Err(error) if error.says_away() => self.ask(command).await,
-            answer => answer.map_err(|error| error.of_ledger(&self.name)),
-        }
+        let asking = async {
+            match self.client.backend().call(command).await {
+                Err(error) if error.says_away() => self.client.backend().call(command).await,
+                answer => answer,
+            }
+        };
+        let answer = watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer));
+        answer.map_err(|error| error.of_ledger(&self.name))
     }
 
     async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        self.client.backend().call(command).await.map_err(|error| error.of_ledger(&self.name))
+        let asking = self.client.backend().call(command);
+        let answer = watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer));
+        answer.map_err(|error| error.of_ledger(&self.name))
     }
 
     /// Who governs. `correlation` is that of the caller.

@@ -33,7 +33,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::settings::span_text::{check_number, check_span};
-use crate::telemetry::HoldingMeters;
+use crate::telemetry::{CallEnding, HoldingMeters, watch};
 
 /// The default lease of locks and permits.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(10);
@@ -233,10 +233,15 @@ pub(crate) async fn ask(
     wait: Duration,
 ) -> Result<Arc<Holding>, Error> {
     let begun = client.clock().now();
-    let asked = ask_uncounted(client, want, begun, wait).await;
+    let operation = if want.claim.kind() == HoldingKind::Lock { "acquire" } else { "enter" };
+    let asking = ask_uncounted(client, want, begun, wait);
+    let asked = match watch(meters.primitive, operation, &meters.name) {
+        None => asking.await,
+        Some(watch) => watch.around(asking, |asked| CallEnding::or(asked, |_| CallEnding::GRANTED)).await,
+    };
     match &asked {
         Ok(holding) => holding.count_as_begun(meters, client.clock().now().saturating_sub(begun)),
-        Err(Error::LockTimeout { .. } | Error::BulkheadFull { .. }) => meters.busy.increment(1),
+        Err(Error::LockTimeout { .. } | Error::BulkheadFull { .. }) => meters.verdicts.denied.increment(1),
         Err(Error::BackendUnavailable(_)) => meters.unavailable.increment(1),
         Err(_) => {}
     }

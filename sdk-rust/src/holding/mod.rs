@@ -55,7 +55,7 @@ use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Leased};
-use crate::telemetry::HoldingMeters;
+use crate::telemetry::{Event, HoldingMeters, Interest, Primitive, emit};
 
 /// Which machine it is held in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,7 +64,17 @@ pub(crate) enum HoldingKind {
     Bulkhead,
 }
 
+/// Why something is lost of which nothing else is known.
+const LEASE_ENDED: &str = "its lease has ended";
+
 impl HoldingKind {
+    pub fn primitive(self) -> Primitive {
+        match self {
+            Self::Lock => Primitive::Lock,
+            Self::Bulkhead => Primitive::SharedBulkhead,
+        }
+    }
+
     fn lost(self, name: &Arc<str>, reason: &'static str) -> Error {
         let what = match self {
             Self::Lock => Leased::Lock,
@@ -249,9 +259,10 @@ impl Holding {
     /// It was handed to somebody, who asked for it for `waited`.
     pub fn count_as_begun(&self, meters: &Arc<HoldingMeters>, waited: Duration) {
         if self.is_open {
-            return meters.unprotected.increment(1);
+            meters.verdicts.locally.increment(1);
+            return meters.verdicts.granted.increment(1);
         }
-        meters.acquired.increment(1);
+        meters.verdicts.granted.increment(1);
         meters.wait.record(waited);
         let _ = self.meters.set(Arc::clone(meters));
     }
@@ -265,13 +276,16 @@ impl Holding {
         let now = self.client.clock().now();
         if self.why_lost.get().is_some() || now >= self.deadline() {
             meters.lost.increment(1);
+            let reason = self.why_lost.get().map_or(LEASE_ENDED, |loss| loss.reason);
+            let (primitive, name) = (meters.primitive, Arc::clone(&meters.name));
+            emit(Interest::Happenings, self.client.home(), || Event::Lost { primitive, name, reason });
         }
         // What was lost unseen was held until its deadline.
         meters.held.record(now.min(self.deadline()).saturating_sub(self.since));
     }
 
     pub fn lost_error(&self) -> Error {
-        let reason = self.why_lost.get().map_or("its lease has ended", |loss| loss.reason);
+        let reason = self.why_lost.get().map_or(LEASE_ENDED, |loss| loss.reason);
         self.kind.lost(&self.name, reason)
     }
 

@@ -211,7 +211,7 @@ impl Holdings {
             HoldingKind::Lock => &self.lock_meters,
             HoldingKind::Bulkhead => &self.bulkhead_meters,
         };
-        meters.get_or_init(|| Arc::new(HoldingMeters::new(kind, &telemetry::UNNAMED.into())))
+        meters.get_or_init(|| Arc::new(HoldingMeters::new(kind.primitive(), &telemetry::UNNAMED.into())))
     }
 
     /// `holding` is renewed from now on.

@@ -78,6 +78,7 @@ use crate::health::Away;
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_span};
+use crate::telemetry::{CallEnding, watched};
 
 /// For how long anything is kept at most.
 const KEEP_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -191,7 +192,7 @@ impl Client {
         }
         self.inner().health.add(format!("idempotent:{name}").into(), settings.when_away);
         let meters = IdempotencyMeters::new(name);
-        Ok(Idempotent(Arc::new(IdempotentInner { client: self.clone(), name: name.to_owned(), settings, meters })))
+        Ok(Idempotent(Arc::new(IdempotentInner { client: self.clone(), name: name.into(), settings, meters })))
     }
 }
 
@@ -202,7 +203,7 @@ pub struct Idempotent(Arc<IdempotentInner>);
 #[derive(Debug)]
 struct IdempotentInner {
     client: Client,
-    name: String,
+    name: Arc<str>,
     settings: IdempotencySettings,
     meters: IdempotencyMeters,
 }
@@ -308,7 +309,8 @@ impl Idempotent {
         let drawn = token.is_none().then(|| fresh_token(client));
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
         let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
-        match self.0.ask(&command).await {
+        let asked = watched!(Idempotency, "once", &self.0.name, self.0.ask(&command), |asked| CallEnding::of(asked));
+        match asked {
             Ok(Reply::Number(first)) => {
                 let answer = if first == 1 { &meters.first } else { &meters.again };
                 answer.increment(1);

@@ -23,6 +23,7 @@ use crate::health::Away;
 use crate::holding::trusted_until;
 use crate::keys;
 use crate::leases::{Lease, LeaseKind};
+use crate::telemetry::{CallEnding, watched};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
@@ -85,7 +86,11 @@ impl IdempotentInner {
                 done
             }
         };
-        let outcome = self.run_uncounted(key, fingerprint, codec, work).await;
+        let running = self.run_uncounted(key, fingerprint, codec, work);
+        let outcome =
+            watched!(Idempotency, "run", &self.name, running, |outcome| CallEnding::of_work(outcome, |outcome| {
+                CallEnding::fine(if outcome.replayed { "replayed" } else { "ran" })
+            }));
         tally.ended(&outcome, ran.into_inner());
         outcome
     }
@@ -171,7 +176,7 @@ impl IdempotentInner {
             Ok((Begun::Held { attempt }, _)) => Settled::Held { attempt },
             Ok((Begun::Miss, _)) => return Err(Error::Internal("BEGIN was answered MISS".to_owned()).into()),
             Err(error) if error.says_away() && self.settings.when_away == Away::Open => {
-                tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
+                tracing::debug!(%error, name = &*self.name, "idempotent work runs unrecorded");
                 // If the server took the question after all, nobody aborts it: the effect is about to happen.
                 attempt.leave();
                 return self.run_alone(lead, codec, work).await;
@@ -246,11 +251,11 @@ impl IdempotentInner {
         let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {
-                tracing::warn!(key = &**key, reason = reason.text(), "work was done under a lost lease");
+                tracing::warn!(name = &*self.name, reason = reason.text(), "work was done under a lost lease");
                 return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason: reason.text() }.into());
             }
             Err(error) => {
-                tracing::warn!(%error, key = &**key, "work was done and could not be recorded");
+                tracing::warn!(%error, name = &*self.name, "work was done and could not be recorded");
                 false
             }
         };

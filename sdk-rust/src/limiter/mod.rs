@@ -43,7 +43,7 @@ mod verdict;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use metrics::Counter;
+use metrics::Histogram;
 use resil_core::limits::COST_MAX;
 use resil_core::rate_limit::{Ask, Quota};
 use resil_wire::command::{Command, Reply};
@@ -60,7 +60,8 @@ use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
-use crate::{keys, telemetry};
+use crate::keys;
+use crate::telemetry::{self, CallEnding, Primitive, VerdictMeters, watched};
 
 /// What all limiters of a client share.
 #[derive(Debug, Default)]
@@ -82,7 +83,8 @@ struct LimiterInner {
     key_prefix: Box<[u8]>,
     limit: CheckedLimit,
     shape_id: u64,
-    rejections: Counter,
+    meters: VerdictMeters,
+    waits: Histogram,
 }
 
 /// Milliseconds of a reply; -1 is `None`.
@@ -107,9 +109,10 @@ impl Client {
             self.warn_of_whole_quotas();
         }
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
-        let rejections = telemetry::rejections(&name, "limiter");
+        let meters = VerdictMeters::new(Primitive::Limiter, &name);
+        let waits = telemetry::wait_seconds(&name, Primitive::Limiter.text());
         let key_prefix: Box<[u8]> = format!("resil:limit:{name}:{{").into_bytes().into();
-        Ok(Limiter(Arc::new(LimiterInner { client: self.clone(), name, key_prefix, limit, shape_id, rejections })))
+        Ok(Limiter(Arc::new(LimiterInner { client: self.clone(), name, key_prefix, limit, shape_id, meters, waits })))
     }
 }
 
@@ -211,6 +214,10 @@ impl Limiter {
     }
 
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        watched!(Limiter, operation(ask), &self.0.name, self.ask_unwatched(key, ask), |verdict| ending(verdict, ask))
+    }
+
+    async fn ask_unwatched(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let client = self.0.client.inner();
         if let (Backend::Memory(memory), Shape::Bucket(quotas)) = (&client.backend, &self.0.limit.shape) {
             client.gate.look()?;
@@ -226,7 +233,10 @@ impl Limiter {
         match (self.0.client.backend(), &self.0.limit.shape) {
             (Backend::Memory(memory), Shape::Bucket(quotas)) => self.ask_memory(memory, quotas, key, ask),
             // On the heap: moving a future of this size costs more.
-            _ => Box::pin(self.ask_server(key, ask)).await,
+            _ => {
+                let asking = Box::pin(self.ask_server(key, ask));
+                watched!(Limiter, operation(ask), &self.0.name, asking, |verdict| ending(verdict, ask))
+            }
         }
     }
 
@@ -241,15 +251,28 @@ impl Limiter {
             Err(error) if error.says_away() => self.decide_away(&key, ask, error)?,
             Err(error) => return Err(error),
         };
-        if !verdict.is_granted() && ask != Ask::Peek {
-            self.rejected(&verdict);
-        }
+        self.count(&verdict, ask);
         Ok(verdict)
     }
 
+    /// What takes nothing is not counted.
+    fn count(&self, verdict: &Verdict, ask: Ask) {
+        if matches!(ask, Ask::Peek | Ask::Refund(_)) {
+            return;
+        }
+        if matches!(verdict.decided_by, DecidedBy::Local | DecidedBy::AwayOpen) {
+            self.0.meters.locally.increment(1);
+        }
+        if verdict.is_granted() {
+            self.0.meters.granted.increment(1);
+        } else {
+            self.denied_one(verdict);
+        }
+    }
+
     #[cold]
-    fn rejected(&self, verdict: &Verdict) {
-        self.0.rejections.increment(1);
+    fn denied_one(&self, verdict: &Verdict) {
+        self.0.meters.denied.increment(1);
         tracing::debug!(name = &*self.0.name, retry_after = ?verdict.retry_after, "resil.reject");
     }
 
@@ -267,14 +290,13 @@ impl Limiter {
         let asked = match self.denied().look(&key, self.0.shape_id, cost, now) {
             Ok(asked) => asked,
             Err(denial) => {
-                self.0.rejections.increment(1);
-                return Ok(denial.verdict(now));
+                let verdict = denial.verdict(now);
+                self.0.meters.denied.increment(1);
+                return Ok(verdict);
             }
         };
         let verdict = self.decide(&key, ask).await?;
-        if !verdict.is_granted() {
-            self.rejected(&verdict);
-        }
+        self.count(&verdict, ask);
         // Counted from before the question was sent: the server's answer was no earlier.
         if verdict.decided_by == DecidedBy::Server
             && let Some(denial) = Denial::of(least, now, &verdict)
@@ -328,6 +350,25 @@ impl Limiter {
         let client = &self.0.client;
         client.inner().limits.local.get_or_init(|| Memory::new(client.clock().clone())).call(command)
     }
+}
+
+/// What a span calls it.
+fn operation(ask: Ask) -> &'static str {
+    match ask {
+        Ask::Take(_) => "check",
+        Ask::UpTo(_) => "up_to",
+        Ask::Reserve(_) => "until_ready",
+        Ask::Refund(_) => "refund",
+        Ask::Peek => "peek",
+    }
+}
+
+fn ending(verdict: &Result<Verdict, Error>, ask: Ask) -> CallEnding {
+    CallEnding::or(verdict, |verdict| match ask {
+        Ask::Peek | Ask::Refund(_) => CallEnding::OK,
+        _ if verdict.is_granted() => CallEnding::GRANTED,
+        _ => CallEnding::DENIED,
+    })
 }
 
 /// Ends the denial of a key when it goes.

@@ -1,5 +1,6 @@
 //! Several limits at once: all are taken from, or none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use resil_core::limits::MGCRA_KEYS_MAX;
@@ -15,6 +16,7 @@ use super::{DecidedBy, Key, Limiter, Verdict, cells};
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
+use crate::telemetry::{CallEnding, UNNAMED, watched};
 
 /// What came of asking several limits at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,6 +60,18 @@ impl Client {
     /// # }
     /// ```
     pub async fn check_all<K: AsRef<[u8]>>(&self, limits: &[(&Limiter, K)], cost: u32) -> Result<Verdicts, Error> {
+        let name = limits.first().map_or_else(|| UNNAMED.into(), |(limiter, _)| Arc::clone(&limiter.0.name));
+        let checking = self.check_all_unwatched(limits, cost);
+        watched!(Limiter, "check_all", &name, checking, |verdicts| CallEnding::or(verdicts, |verdicts| {
+            if verdicts.is_granted() { CallEnding::GRANTED } else { CallEnding::DENIED }
+        }))
+    }
+
+    async fn check_all_unwatched<K: AsRef<[u8]>>(
+        &self,
+        limits: &[(&Limiter, K)],
+        cost: u32,
+    ) -> Result<Verdicts, Error> {
         let _pass = self.inner().gate.enter()?;
         let cost = cells("cost", cost)?;
         if !(1..=MGCRA_KEYS_MAX).contains(&limits.len()) {
@@ -81,7 +95,7 @@ impl Client {
             match self.inner().limits.denied.look(&named.key, inner.shape_id, cost, now) {
                 Ok(mark) => asked.push(mark),
                 Err(denial) => {
-                    inner.rejections.increment(1);
+                    inner.meters.denied.increment(1);
                     return Ok(Verdicts::alone(denial.verdict(now), Some(index)));
                 }
             }
@@ -89,12 +103,14 @@ impl Client {
         let limits = asks.iter().map(|named| (&named.key[..], named.whole)).collect();
         let verdicts = match self.backend().call(&Command::Mgcra(Mgcra { cost, limits })).await {
             Ok(answer) => read(&answer, asks.iter().map(|named| named.whole), DecidedBy::Server)?,
-            Err(error) if error.says_away() => return decide_away(&asks, cost, error),
+            Err(error) if error.says_away() => {
+                let verdicts = decide_away(&asks, cost, error)?;
+                count(&asks, &verdicts);
+                return Ok(verdicts);
+            }
             Err(error) => return Err(error),
         };
-        if let Some(first) = verdicts.refused_by.and_then(|index| asks.get(index)) {
-            first.limiter.0.rejections.increment(1);
-        }
+        count(&asks, &verdicts);
         for ((named, mark), verdict) in asks.iter().zip(asked).zip(&verdicts.each) {
             if let Some(denial) = Denial::of(cost, now, verdict) {
                 self.inner().limits.denied.remember(&named.key, named.limiter.0.shape_id, mark, denial);
@@ -105,6 +121,22 @@ impl Client {
 }
 
 /// One of the limits that are asked.
+/// Each that granted, or the one that refused.
+fn count(asks: &[Named<'_>], verdicts: &Verdicts) {
+    let is_local = verdicts.binding.decided_by != DecidedBy::Server;
+    for (index, named) in asks.iter().enumerate() {
+        let meters = &named.limiter.0.meters;
+        if is_local {
+            meters.locally.increment(1);
+        }
+        if verdicts.is_granted() {
+            meters.granted.increment(1);
+        } else if verdicts.refused_by == Some(index) {
+            meters.denied.increment(1);
+        }
+    }
+}
+
 struct Named<'a> {
     limiter: &'a Limiter,
     key: Key,

@@ -14,6 +14,7 @@ use super::limit::{Shape, span};
 use super::{DecidedBy, Key, Limiter, Verdict};
 use crate::breaker::finish::{Finishing, in_background};
 use crate::error::Error;
+use crate::telemetry::{CallEnding, watched};
 
 impl Limiter {
     /// Waits until one cell may be used: until it has been taken, and its turn has come. Fails at once with
@@ -21,15 +22,22 @@ impl Limiter {
     ///
     /// Dropping the future gives the turn back.
     pub async fn until_ready(&self, key: impl AsRef<[u8]>, max_wait: Duration) -> Result<(), Error> {
+        let waiting = self.until_ready_unwatched(key.as_ref(), max_wait);
+        watched!(Limiter, "until_ready", &self.0.name, waiting, |result| CallEnding::or(result, |()| {
+            CallEnding::GRANTED
+        }))
+    }
+
+    async fn until_ready_unwatched(&self, key: &[u8], max_wait: Duration) -> Result<(), Error> {
         let _pass = self.0.client.inner().gate.enter()?;
         let ahead = span(max_wait).min(RESERVE_MAX);
         if ahead.is_zero() {
             return self.acquire(key).await;
         }
         if let Shape::Window { .. } = self.0.limit.shape {
-            return self.until_granted(key.as_ref(), max_wait).await;
+            return self.until_granted(key, max_wait).await;
         }
-        let key = self.key(key.as_ref());
+        let key = self.key(key);
         let (limiter, own_key) = (self.clone(), key.clone());
         // A booking that is dropped before its answer is there would otherwise never be given back.
         let booking = Finishing::new(&self.0.client, async move {
@@ -39,12 +47,14 @@ impl Limiter {
         let mut booking = booking.await?;
         let wait = booking.verdict.retry_after;
         if !booking.verdict.is_granted() {
-            self.0.rejections.increment(1);
+            self.count(&booking.verdict, Ask::Reserve(ahead));
             return Err(self.exceeded(wait));
         }
         if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             self.0.client.clock().sleep(wait).await;
+            self.0.waits.record(wait);
         }
+        self.count(&booking.verdict, Ask::Reserve(ahead));
         booking.is_used = true;
         Ok(())
     }

@@ -216,7 +216,7 @@ impl Lock {
     /// What it is called in metrics; by default `default`, because names of locks are often made of ids. Make such a lock
     /// once, and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
-        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Lock, &label.into()));
+        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Lock.primitive(), &label.into()));
         self
     }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use metrics::{Counter, Gauge};
+use metrics::{Gauge, Histogram};
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::policy::Adaptive;
 use resil_core::policy::concurrency::{Concurrency, ConcurrencyRules, Sample};
@@ -45,7 +45,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Failure};
 use crate::limiter::span;
 use crate::settings::span_text::{self, check_number, check_span};
-use crate::telemetry;
+use crate::telemetry::{self, CallEnding, Primitive, VerdictMeters, watched};
 
 const MAX_CALLS: u32 = 1_000_000;
 
@@ -139,7 +139,8 @@ struct Compartment {
     adaptive: Option<ConcurrencyRules>,
     clock: Clock,
     places: Mutex<Places>,
-    rejections: Counter,
+    meters: VerdictMeters,
+    waits: Histogram,
     active_gauge: Gauge,
     queued_gauge: Gauge,
 }
@@ -299,7 +300,8 @@ impl Compartment {
         clock: Clock,
     ) -> Self {
         Self {
-            rejections: telemetry::rejections(&name, "bulkhead"),
+            meters: VerdictMeters::new(Primitive::Bulkhead, &name),
+            waits: telemetry::wait_seconds(&name, Primitive::Bulkhead.text()),
             active_gauge: telemetry::bulkhead_active(&name),
             queued_gauge: telemetry::bulkhead_queued(&name),
             name,
@@ -338,23 +340,39 @@ impl Compartment {
         }
         places.active += 1;
         drop(places);
+        self.meters.granted.increment(1);
         Some(self.permit())
     }
 
     #[cold]
     fn reject(&self) -> Error {
         self.places.lock().rejected += 1;
-        self.rejections.increment(1);
+        self.meters.denied.increment(1);
         tracing::debug!(name: "resil.reject", policy = "bulkhead", bulkhead = &*self.name, "full");
         Error::BulkheadFull { name: Arc::clone(&self.name), retry_after: None }
     }
 
     async fn enter(self: &Arc<Self>) -> Result<BulkheadPermit, Error> {
-        match QueuedCall::join(self) {
+        let entered = match QueuedCall::join(self) {
             // On the heap: most calls never wait, and futures are moved.
-            Ok(queued) => Box::pin(queued.wait()).await,
+            Ok(queued) => {
+                let begun = self.clock.now();
+                let waiting = Box::pin(queued.wait());
+                let entered =
+                    watched!(Bulkhead, "wait", &self.name, waiting, |entered| CallEnding::or(entered, |_| {
+                        CallEnding::GRANTED
+                    }));
+                if entered.is_ok() {
+                    self.waits.record(self.clock.now().saturating_sub(begun));
+                }
+                entered
+            }
             Err(free) => free.ok_or_else(|| self.reject()),
+        };
+        if entered.is_ok() {
+            self.meters.granted.increment(1);
         }
+        entered
     }
 
     /// Gives a place that became free to the first in line who still wants it.

@@ -149,6 +149,9 @@ impl FleetGuard {
                         return Err(stopped(parts.retry.as_ref(), GaveUp::Deadline, attempts, failure));
                     }
                     (ticket, last) = (Some(of_attempt), Some(failure));
+                    if let Some(retry) = &parts.retry {
+                        retry.sleeps(attempts, delay);
+                    }
                     parts.clock.sleep(delay).await;
                     if let Some(retry) = &parts.retry {
                         retry.count();

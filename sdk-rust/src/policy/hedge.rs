@@ -44,7 +44,7 @@ use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
 use crate::settings::InPart;
 use crate::settings::span_text::{self, check_number, check_span};
-use crate::telemetry;
+use crate::telemetry::{self, Event, Interest, emit};
 
 /// How to hedge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl Hedge {
         let latencies = settings.percentile.map(percentile).transpose()?;
         let (clock, name) = (Clock::system(), Arc::<str>::from(telemetry::UNNAMED));
         let budget = Budget::with_clock(&settings.budget, clock.clone())?;
-        let (hedges, won) = (telemetry::hedges(&name), telemetry::hedges_won(&name));
+        let (hedges, won) = (telemetry::hedged(&name), telemetry::hedges_won(&name));
         Ok(Self(Arc::new(HedgeInner {
             settings: settings.clone(),
             latencies,
@@ -136,7 +136,7 @@ impl Hedge {
     pub fn named(self, name: &str) -> Self {
         self.with(|inner| {
             inner.name = name.into();
-            (inner.hedges, inner.won) = (telemetry::hedges(&inner.name), telemetry::hedges_won(&inner.name));
+            (inner.hedges, inner.won) = (telemetry::hedged(&inner.name), telemetry::hedges_won(&inner.name));
         })
     }
 
@@ -256,6 +256,7 @@ impl Hedge {
                                 grant.begin();
                                 self.0.hedges.increment(1);
                                 tracing::debug!(name: "resil.hedge", policy = &*self.0.name, "asking once more");
+                                emit(Interest::Happenings, None, || Event::Hedge { name: Arc::clone(&self.0.name) });
                                 extra.push(operation());
                                 left -= 1;
                                 alarm = (left > 0).then(|| self.0.clock.sleep(self.delay()));

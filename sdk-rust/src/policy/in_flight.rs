@@ -12,7 +12,7 @@ use futures_util::future::Map;
 use metrics::Histogram;
 use smallvec::SmallVec;
 use tokio_util::sync::WaitForCancellationFuture;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::builder::PolicyParts;
 use super::until::Until;
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::shutdown::gate::{self, Pass};
-use crate::telemetry;
+use crate::telemetry::{self, CallEnding, CallWatch, Primitive, watch};
 
 /// Comes when whatever is still in flight is to be dropped.
 type CutOff<'a> = Map<WaitForCancellationFuture<'a>, fn(()) -> Error>;
@@ -33,6 +33,7 @@ pub(super) struct Arrival<'a> {
     first: Option<&'a Client>,
     /// Because a client shuts down.
     pub refused: Option<Error>,
+    watch: Option<CallWatch>,
     _passes: SmallVec<[Pass<'a>; 2]>,
 }
 
@@ -54,6 +55,7 @@ impl PolicyParts {
             outcome: CallOutcome::Refused,
             first: self.clients.first().or(extra),
             refused,
+            watch: watch(Primitive::Policy, "call", &self.name),
             _passes: passes,
         }
     }
@@ -71,7 +73,8 @@ impl<'a> Arrival<'a> {
         if let Some(client) = self.first {
             inside.push(client.inner().gate.id());
         }
-        let traced = future.instrument(tracing::debug_span!("resil.policy", policy = &*self.parts.name));
+        let span = self.watch.as_ref().map_or_else(Span::none, |watch| watch.span().clone());
+        let traced = future.instrument(span);
         let cut_off = self.first.map(|client| client.inner().gate.cut_off().cancelled());
         let end: Option<CutOff<'a>> = cut_off.map(|cut_off| cut_off.map((|()| Error::ShuttingDown) as fn(()) -> Error));
         Until::new(gate::scope(inside, traced), end)
@@ -79,6 +82,9 @@ impl<'a> Arrival<'a> {
 
     pub fn end<T, E>(mut self, outcome: Result<T, Failure<E>>) -> Result<T, Failure<E>> {
         self.outcome = CallOutcome::of(&outcome);
+        if let Some(watch) = self.watch.take() {
+            watch.end(CallEnding::of_work(&outcome, |_| CallEnding::OK));
+        }
         outcome
     }
 }

@@ -38,7 +38,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, Failure};
 use crate::settings::InPart;
 use crate::settings::span_text::{self, check_number, check_span, optional};
-use crate::telemetry;
+use crate::telemetry::{self, Event, Interest, emit};
 
 /// How to retry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl Retry {
         settings.validate()?;
         let (clock, name) = (Clock::system(), Arc::<str>::from(telemetry::UNNAMED));
         let budget = settings.budget.as_ref().map(|own| Budget::with_clock(own, clock.clone())).transpose()?;
-        let (retries, given_up) = (telemetry::retries(&name), GivenUp::new(&name));
+        let (retries, given_up) = (telemetry::retried(&name), GivenUp::new(&name));
         let (settings, backoff, random) = (settings.clone(), settings.backoff(), Arc::default());
         Ok(Self(Arc::new(RetryInner {
             settings,
@@ -204,7 +204,7 @@ impl Retry {
     pub fn named(self, name: &str) -> Self {
         self.with(|inner| {
             inner.name = name.into();
-            (inner.retries, inner.given_up) = (telemetry::retries(&inner.name), GivenUp::new(&inner.name));
+            (inner.retries, inner.given_up) = (telemetry::retried(&inner.name), GivenUp::new(&inner.name));
         })
     }
 
@@ -330,6 +330,11 @@ impl Retry {
         if self.0.settings.max_attempts == 1 { failure } else { self.0.give_up(reason, attempts, failure) }
     }
 
+    /// An attempt failed, and the next one comes after `delay`.
+    pub(super) fn sleeps(&self, attempts: u32, delay: Duration) {
+        self.0.sleeps(attempts, delay);
+    }
+
     /// Another attempt begins.
     pub(super) fn count(&self) {
         self.0.retries.increment(1);
@@ -342,6 +347,12 @@ impl RetryInner {
         let reason = reason.text();
         tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
         if self.settings.reraise { failure } else { Failure::Exhausted { attempts, last: Box::new(failure) } }
+    }
+
+    #[cold]
+    fn sleeps(&self, attempt: u32, delay: Duration) {
+        tracing::debug!(name: "resil.retry", policy = &*self.name, attempts = attempt, ?delay, "retrying");
+        emit(Interest::Happenings, None, || Event::Retry { name: Arc::clone(&self.name), attempt, delay });
     }
 
     /// How to go on after an attempt that failed, or the failure to return.
@@ -361,7 +372,7 @@ impl RetryInner {
                 None => return Err(self.give_up(GaveUp::Budget, attempts, failure)),
             },
         };
-        tracing::debug!(name: "resil.retry", policy = &*self.name, attempts, ?delay, "retrying");
+        self.sleeps(attempts, delay);
         Ok(Pause { delay, grant })
     }
 

@@ -36,7 +36,7 @@ use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
 use crate::settings::InPart;
 use crate::settings::span_text::{check_span, optional};
-use crate::telemetry;
+use crate::telemetry::{self, Event, Interest, emit};
 
 /// The longest timeout that can be asked for.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
@@ -119,14 +119,14 @@ impl Timeout {
     fn new(after: Duration, scope: Scope) -> Result<Self, Error> {
         scope.check(after).in_part("timeout")?;
         let name = telemetry::UNNAMED.into();
-        let fired = telemetry::timeouts(&name, scope.text());
+        let fired = telemetry::timed_out(&name, scope.text());
         Ok(Self { after, scope, clock: Clock::system(), name, fired })
     }
 
     /// What it is called in metrics and events.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
-        self.fired = telemetry::timeouts(&self.name, self.scope.text());
+        self.fired = telemetry::timed_out(&self.name, self.scope.text());
         self
     }
 
@@ -175,6 +175,8 @@ impl Timeout {
     fn fire(&self, after: Duration) -> Error {
         self.fired.increment(1);
         tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), ?after, "timed out");
+        let scope = self.scope.text();
+        emit(Interest::Happenings, None, || Event::Timeout { name: Arc::clone(&self.name), scope, after });
         Error::Timeout { after }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::looping::WorkerRun;
 use super::message::WorkerMessage;
@@ -18,6 +18,7 @@ use crate::dead_letters::{FailVerdict, FailureNote, Letter, ParkVerdict};
 use crate::error::{Error, Failure};
 use crate::isolate::{self, Ended};
 use crate::policy::{Backoff, Class, Jitter};
+use crate::telemetry::{CallEnding, Primitive, watch};
 
 /// Pauses while the ledger cannot be told.
 const LEDGER_AWAY: Backoff = Backoff {
@@ -146,14 +147,19 @@ where
         let cancel = self.running.cut_off.child_token();
         let until = begun.saturating_add(deadline);
         let message = Arc::new(WorkerMessage::new(incoming.clone(), payload, cancel.clone(), until, clock.clone()));
-        let span = tracing::debug_span!(
-            "resil.work",
-            queue = &*worker.name,
-            id = message.id(),
-            attempt = message.attempt(),
-            trace_id = message.trace_id().unwrap_or_default(),
-            header_id = message.header_id(),
-        );
+        let watch = watch(Primitive::Worker, "handle", &worker.name)
+            .map(|watch| watch.of_background(worker.client.home(), message.traceparent()));
+        let span = watch.as_ref().map_or_else(Span::none, |watch| {
+            tracing::debug_span!(
+                parent: watch.span(),
+                "resil.work",
+                queue = &*worker.name,
+                id = message.id(),
+                attempt = message.attempt(),
+                trace_id = message.trace_id().unwrap_or_default(),
+                header_id = message.header_id(),
+            )
+        });
         // A trace goes along with what the handler reports to breakers; without one, the id of the request does.
         let correlation = message.trace_id().unwrap_or(message.header_id()).to_owned();
         let handled = isolate::run(&cancel, || correlated(correlation, self.under_policy(&message)).instrument(span));
@@ -172,6 +178,13 @@ where
         };
         cancel.cancel();
         self.running.meters.seconds.record(clock.now().saturating_sub(begun));
+        if let Some(watch) = watch {
+            watch.end(match &ended {
+                Ended::Returned(Ok(())) => CallEnding::OK,
+                Ended::Cancelled => CallEnding::fine("cancelled"),
+                Ended::Returned(Err(_)) | Ended::Panicked(_) => CallEnding::FAILED,
+            });
+        }
         match ended {
             Ended::Returned(Ok(())) => SettleAs::Done,
             // It was told to end, and says so in its own way.

@@ -37,7 +37,7 @@ fn retries_are_counted_and_so_is_why_they_ended() {
         let given_up = format!("resil_retries_given_up_total{{name=orders,reason={reason}}}");
         let mut expected = vec![(given_up.as_str(), 1.0)];
         if retries > 0.0 {
-            expected.push(("resil_retries_total{name=orders}", retries));
+            expected.push(("resil_retried_total{name=orders}", retries));
         }
         seen.is(&expected);
     }
@@ -65,9 +65,9 @@ fn timeouts_hedges_and_fallbacks_are_counted() {
     drive(&clock, hedge.call(retry_all, call)).expect("the second answers");
     seen.is(&[
         ("resil_fallbacks_total{name=orders}", 1.0),
-        ("resil_hedges_total{name=orders}", 1.0),
+        ("resil_hedged_total{name=orders}", 1.0),
         ("resil_hedges_won_total{name=orders}", 1.0),
-        ("resil_timeouts_total{name=orders,scope=total}", 1.0),
+        ("resil_timed_out_total{name=orders,scope=total}", 1.0),
     ]);
 }
 
@@ -78,7 +78,7 @@ fn the_gauges_of_a_bulkhead_follow_it() {
     let bulkhead = with_local_recorder(&seen, || LocalBulkhead::from_settings("orders", &settings, clock.clone()));
     let bulkhead = bulkhead.expect("valid");
     let (active, queued) = ("resil_bulkhead_active{name=orders}", "resil_bulkhead_queued{name=orders}");
-    let rejected = "resil_rejections_total{name=orders,policy=bulkhead}";
+    let rejected = "resil_denied_total{name=orders,primitive=bulkhead}";
     let held = bulkhead.try_acquire().expect("a place");
     let mut waiting = pin!(bulkhead.acquire());
     assert!(poll_now(waiting.as_mut()).is_pending());

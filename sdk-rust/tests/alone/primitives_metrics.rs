@@ -13,6 +13,7 @@ use resil::idempotency::IdempotencySettings;
 use resil::idempotency::OnLapse;
 use resil::lock::LockSettings;
 use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::telemetry::METRICS;
 use resil::{Client, Code, ConnectSettings};
 
 use crate::counted::Seen;
@@ -48,10 +49,10 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     held.release().await.expect("held");
     let second = waiting.await.expect("its turn");
     seen.is(&[
-        ("resil_lock_acquired_total{name=stock}", 2.0),
-        ("resil_lock_refused_total{name=stock,reason=busy}", 1.0),
-        ("resil_lock_wait_seconds{name=stock}", 2.0),
-        ("resil_lock_held_seconds{name=stock}", 2.0),
+        ("resil_granted_total{name=stock,primitive=lock}", 2.0),
+        ("resil_denied_total{name=stock,primitive=lock}", 1.0),
+        ("resil_wait_seconds{name=stock,primitive=lock}", 2.0),
+        ("resil_held_seconds{name=stock,primitive=lock}", 2.0),
     ]);
 
     // Lost, and let go afterwards: counted once.
@@ -65,18 +66,18 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     clock.advance(SECOND);
     inside.leave().await.expect("inside");
     seen.is(&[
-        ("resil_lock_acquired_total{name=default}", 1.0),
-        ("resil_lock_acquired_total{name=stock}", 2.0),
-        ("resil_lock_held_seconds{name=default}", 0.0),
-        ("resil_lock_held_seconds{name=stock}", 6.0),
-        ("resil_lock_lost_total{name=stock}", 1.0),
-        ("resil_lock_refused_total{name=stock,reason=busy}", 1.0),
-        ("resil_lock_wait_seconds{name=default}", 0.0),
-        ("resil_lock_wait_seconds{name=stock}", 2.0),
-        ("resil_shared_bulkhead_acquired_total{name=reports}", 1.0),
-        ("resil_shared_bulkhead_held_seconds{name=reports}", 1.0),
-        ("resil_shared_bulkhead_refused_total{name=reports,reason=busy}", 1.0),
-        ("resil_shared_bulkhead_wait_seconds{name=reports}", 0.0),
+        ("resil_granted_total{name=default,primitive=lock}", 1.0),
+        ("resil_granted_total{name=stock,primitive=lock}", 2.0),
+        ("resil_held_seconds{name=default,primitive=lock}", 0.0),
+        ("resil_held_seconds{name=stock,primitive=lock}", 6.0),
+        ("resil_lost_total{name=stock,primitive=lock}", 1.0),
+        ("resil_denied_total{name=stock,primitive=lock}", 1.0),
+        ("resil_wait_seconds{name=default,primitive=lock}", 0.0),
+        ("resil_wait_seconds{name=stock,primitive=lock}", 2.0),
+        ("resil_granted_total{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_held_seconds{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_denied_total{name=reports,primitive=shared_bulkhead}", 1.0),
+        ("resil_wait_seconds{name=reports,primitive=shared_bulkhead}", 0.0),
     ]);
 }
 
@@ -200,21 +201,18 @@ async fn gets_are_counted_by_where_the_answer_came_from_and_loads_by_what_they_b
 
 /// What the page says, by the first column of its table.
 fn documented() -> BTreeSet<String> {
-    let page = include_str!("../../src/telemetry.rs");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("//! | `resil_"));
-    rows.map(|row| format!("resil_{}", row.split('`').next().unwrap_or_default())).collect()
-}
-
-/// Every name that the source makes a metric of.
-fn made() -> BTreeSet<String> {
-    let page = include_str!("../../src/telemetry.rs");
-    let code = page.lines().filter(|line| !line.starts_with("//!"));
-    let names = code.flat_map(|line| line.split('"').filter(|text| text.starts_with("resil_")));
-    names.map(str::to_owned).collect()
+    let page = include_str!("../../../docs/telemetry.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `resil_"));
+    rows.map(|row| format!("| `resil_{row}")).collect()
 }
 
 #[test]
 fn every_metric_there_is_is_documented_and_every_documented_one_is_there() {
-    assert!(documented().len() > 25, "the table was found");
-    assert_eq!(made(), documented());
+    let row = |metric: &resil::telemetry::Metric| {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {} | {} | {} |", metric.name, metric.kind.text(), labels.join(", "), metric.help)
+    };
+    let made: BTreeSet<String> = METRICS.iter().map(row).collect();
+    assert!(made.len() > 25, "the list was found");
+    assert_eq!(made, documented(), "docs/telemetry.md has other rows than sdk-rust/src/telemetry/mod.rs");
 }

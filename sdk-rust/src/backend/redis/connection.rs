@@ -35,7 +35,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use redis::ConnectionInfo;
 use resil_wire::reply::Value;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
@@ -118,11 +118,32 @@ impl PushListener for Notify {
     }
 }
 
+/// A stream that greeted and gave its name, for what redis-rs does with it: it greets again.
+pub(super) async fn named_stream(
+    info: &ConnectionInfo,
+    name: &str,
+) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>, Trouble> {
+    let mut stream = stream::connect(info).await?;
+    let mut naming = Vec::new();
+    resp::write_plain(&["CLIENT", "SETNAME", name], &mut naming);
+    let introduced = async {
+        stream.write_all(&naming).await?;
+        // Whatever it says: one line.
+        while stream.read_u8().await? != b'\n' {}
+        Ok::<_, std::io::Error>(())
+    };
+    introduced.await.map_err(redis::RedisError::from)?;
+    Ok(stream)
+}
+
 impl Connection {
     /// Connects and greets.
-    pub async fn open(info: &ConnectionInfo, listener: Arc<dyn PushListener>) -> Result<Self, Trouble> {
+    pub async fn open(info: &ConnectionInfo, name: &str, listener: Arc<dyn PushListener>) -> Result<Self, Trouble> {
         let stream = stream::connect(info).await?;
-        Ok(Self::over(stream, listener))
+        let connection = Self::over(stream, listener);
+        // Nobody waits for the reply: a user who may not has a connection without a name.
+        drop(connection.ask_anyway(|outbox| resp::write_plain(&["CLIENT", "SETNAME", name], outbox)));
+        Ok(connection)
     }
 
     fn over(stream: Stream, listener: Arc<dyn PushListener>) -> Self {

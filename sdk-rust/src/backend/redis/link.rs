@@ -123,23 +123,29 @@ impl Link {
 /// Opens `address` and asks what has to be asked. `alarm` rings when the connection ends.
 pub(super) async fn open(
     address: &Address,
+    name: &str,
     generation: u64,
     command_timeout: Duration,
     alarm: &Arc<Notify>,
 ) -> Result<Session, Trouble> {
     let opening = async {
         match address {
-            Address::Server(info) => open_server(info, generation, alarm).await,
-            Address::Sentinel(sentinels) => open_server(&primary(sentinels).await?, generation, alarm).await,
-            Address::Cluster(seeds) => open_cluster(seeds, generation, command_timeout).await,
+            Address::Server(info) => open_server(info, name, generation, alarm).await,
+            Address::Sentinel(sentinels) => open_server(&primary(sentinels).await?, name, generation, alarm).await,
+            Address::Cluster(seeds) => open_cluster(seeds, name, generation, command_timeout).await,
         }
     };
     timeout(CONNECT_BOUND, opening).await.unwrap_or(Err(Trouble::Late))
 }
 
-async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>) -> Result<Session, Trouble> {
+async fn open_server(
+    info: &ConnectionInfo,
+    name: &str,
+    generation: u64,
+    alarm: &Arc<Notify>,
+) -> Result<Session, Trouble> {
     let client = redis::Client::open(info.clone())?;
-    let connection = Connection::open(info, Arc::clone(alarm) as _).await?;
+    let connection = Connection::open(info, name, Arc::clone(alarm) as _).await?;
     let bind = greeted_by_primary(&connection).await?.map_or(Bind::None, Bind::to);
     Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
 }
@@ -151,6 +157,7 @@ pub(super) fn untimed() -> AsyncConnectionConfig {
 
 async fn open_cluster(
     seeds: &[ConnectionInfo],
+    name: &str,
     generation: u64,
     command_timeout: Duration,
 ) -> Result<Session, Trouble> {
@@ -164,7 +171,12 @@ async fn open_cluster(
         .max_retry_wait(200)
         .tcp_settings(seed.tcp_settings().clone())
         .build()?;
-    let connection = client.get_async_connection().await?;
+    let mut connection = client.get_async_connection().await?;
+    let everybody = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllNodes, Some(ResponsePolicy::OneSucceeded)));
+    let mut naming = redis::cmd("CLIENT");
+    naming.arg("SETNAME").arg(name);
+    // A user who may not has connections without a name. Those to nodes that come later are known by their library only.
+    let _ = connection.route_command(naming, everybody).await;
     Ok(Session { generation, link: Link::Cluster(connection), door: Door::Cluster(seed), bind: Bind::None })
 }
 

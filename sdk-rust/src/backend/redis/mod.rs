@@ -34,7 +34,7 @@ mod trouble;
 mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use resil_wire::command::{Command, Reply};
@@ -54,6 +54,7 @@ use self::trouble::Trouble;
 use super::{Reach, WhyAway};
 use crate::client::ConnectSettings;
 use crate::error::Error;
+use crate::telemetry::LinkMeters;
 
 pub(crate) struct Redis {
     shared: Arc<SharedConnection>,
@@ -114,8 +115,10 @@ impl Redis {
 
     async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let mut link = self.shared.link()?;
+        let in_flight = InFlight::begin(&self.shared.meters);
         let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
+                in_flight.is_answered();
                 self.shared.answered(command);
                 return read(command, value);
             }
@@ -179,6 +182,29 @@ impl Redis {
 impl Drop for Redis {
     fn drop(&mut self) {
         self.shared.closing.cancel();
+    }
+}
+
+/// A command whose reply is waited for.
+struct InFlight<'a> {
+    meters: &'a LinkMeters,
+    begun: Instant,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(meters: &'a LinkMeters) -> Self {
+        meters.in_flight.increment(1.0);
+        Self { meters, begun: Instant::now() }
+    }
+
+    fn is_answered(&self) {
+        self.meters.round_trip.record(self.begun.elapsed());
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.meters.in_flight.decrement(1.0);
     }
 }
 

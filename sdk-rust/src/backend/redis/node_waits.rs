@@ -111,7 +111,8 @@ impl NodeConnections {
             Arc::clone(cell)
         };
         let (refused, bound, closing) = (Arc::clone(&self.refused), shared.command_timeout, shared.closing.clone());
-        let opening = async move { NodeConnection::open(&info, generation, refused, bound, closing).await };
+        let name = Arc::clone(&shared.connection_name);
+        let opening = async move { NodeConnection::open(&info, &name, generation, refused, bound, closing).await };
         cell.get_or_try_init(|| shared.spawn(opening)).await.cloned()
     }
 
@@ -133,13 +134,14 @@ impl NodeConnections {
 impl NodeConnection {
     async fn open(
         info: &ConnectionInfo,
+        name: &str,
         generation: u64,
         refused: Arc<Mutex<Option<Instant>>>,
         bound: Duration,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, Trouble> {
         let waits = Arc::new(ChannelWaits(Mutex::new(Some(HashMap::new()))));
-        let connection = Connection::open(info, Arc::clone(&waits) as _).await?;
+        let connection = Connection::open(info, name, Arc::clone(&waits) as _).await?;
         let client = link::greeted_by_primary(&connection).await?;
         let client = client.ok_or(Trouble::Gone("the server does not say the number of the connection"))?;
         let used = Mutex::new(Instant::now());

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::{PubSubSink, PubSubStream};
+use redis::ConnectionInfo;
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use resil_wire::holding::Bind;
 use resil_wire::late;
 use tokio::sync::watch;
@@ -106,7 +107,8 @@ impl Subscriptions {
                 (Door::Cluster(seed), _) => redis::Client::open(seed.clone()).into_iter().collect(),
             };
             for client in candidates {
-                if let Ok(Ok(pubsub)) = timeout(CONNECT_BOUND, client.get_async_pubsub()).await {
+                let opening = named_pubsub(client.get_connection_info(), &self.shared.connection_name);
+                if let Ok(Ok(pubsub)) = timeout(CONNECT_BOUND, opening).await {
                     let (sink, messages) = pubsub.split();
                     let (shared, reach) = (Arc::clone(&self.shared), self.shared.reach());
                     let (generation, bind) = (session.generation, session.bind);
@@ -167,6 +169,12 @@ impl Subscription {
             _ => Err(SubscriptionEnd::Broken),
         }
     }
+}
+
+/// A connection for subscriptions, under the name of the others.
+async fn named_pubsub(info: &ConnectionInfo, name: &str) -> Result<PubSub, Trouble> {
+    let stream = super::connection::named_stream(info, name).await?;
+    Ok(PubSub::new(info.redis_settings(), stream).await?)
 }
 
 fn as_ended(error: redis::RedisError) -> SubscriptionEnd {

@@ -51,6 +51,7 @@ use crate::client::ConnectSettings;
 use crate::error::Error;
 use crate::health::{Notice, OnNotice};
 use crate::policy::Random;
+use crate::telemetry::{Event, Home, Interest, LinkMeters, emit};
 
 /// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -110,6 +111,12 @@ pub(super) struct SharedConnection {
     /// The commands whose refusal was said, until they are answered; the flag says whether there are any.
     refused_commands: Mutex<Vec<&'static str>>,
     has_refused_commands: AtomicBool,
+    pub meters: LinkMeters,
+    /// Whether it is counted as one that is away.
+    is_counted_away: AtomicBool,
+    home: Home,
+    /// What the server shows of its connections.
+    pub connection_name: Arc<str>,
 }
 
 /// A call after the supervisor has gone fails with that reason, also if it went with its runtime.
@@ -120,6 +127,7 @@ impl Drop for Supervised {
         let Self(shared) = self;
         let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
         shared.publish(ConnectionState::Away(why));
+        shared.count_away(false);
         shared.waiting.clear();
         shared.nodes.clear();
     }
@@ -146,6 +154,10 @@ impl SharedConnection {
             is_refused: AtomicBool::new(false),
             refused_commands: Mutex::default(),
             has_refused_commands: AtomicBool::new(false),
+            meters: LinkMeters::new(options.name.as_deref()),
+            is_counted_away: AtomicBool::new(false),
+            home: options.home,
+            connection_name: options.connection_name().into(),
         }
     }
 
@@ -263,7 +275,15 @@ impl SharedConnection {
 
     /// One more connection, for a wait.
     pub async fn one_more(&self, client: redis::Client) -> Result<MultiplexedConnection, Trouble> {
-        self.spawn(async move { Ok(client.get_multiplexed_async_connection_with_config(&untimed()).await?) }).await
+        let name = Arc::clone(&self.connection_name);
+        self.spawn(async move {
+            let mut connection = client.get_multiplexed_async_connection_with_config(&untimed()).await?;
+            let mut naming = redis::cmd("CLIENT");
+            // A user who may not has a connection without a name.
+            let _ = connection.send_packed_command(naming.arg("SETNAME").arg(&*name)).await;
+            Ok(connection)
+        })
+        .await
     }
 
     /// How long the first attempt may take, for which the caller waits. A server is reached in three steps, each of which is answered within
@@ -277,7 +297,7 @@ impl SharedConnection {
 
     pub async fn open(&self) -> Result<Arc<Session>, Trouble> {
         let generation = self.generations.fetch_add(1, Relaxed) + 1;
-        open(&self.address, generation, self.command_timeout, &self.alarm).await.map(Arc::new)
+        open(&self.address, &self.connection_name, generation, self.command_timeout, &self.alarm).await.map(Arc::new)
     }
 
     pub fn publish(&self, standing: ConnectionState) {
@@ -296,15 +316,30 @@ impl SharedConnection {
     /// Once for each time: with the address, and never a password.
     pub fn say_away(&self, reason: &str, what: &str) {
         tracing::warn!(address = %self.address, reason, "{what}");
+        self.meters.gone_away.increment(1);
+        self.count_away(true);
         self.pass_on(&Notice::Away { address: self.address.to_string(), reason: reason.to_owned() });
     }
 
     fn say_back(&self) {
         tracing::info!(address = %self.address, "the server is back");
+        self.meters.reconnects.increment(1);
+        self.count_away(false);
         self.pass_on(&Notice::Back { address: self.address.to_string() });
     }
 
+    fn count_away(&self, is_away: bool) {
+        if self.is_counted_away.swap(is_away, Relaxed) != is_away {
+            self.meters.away.increment(if is_away { 1.0 } else { -1.0 });
+        }
+    }
+
     fn pass_on(&self, notice: &Notice) {
+        emit(Interest::Happenings, self.home, || match notice.clone() {
+            Notice::Away { address, reason } => Event::Away { address, reason },
+            Notice::Refused { address, reason } => Event::Refused { address, reason },
+            Notice::Back { address } => Event::Back { address },
+        });
         if let Some(hear) = &self.on_notice {
             // A fault of the listener is not the connection's.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hear(notice)));

@@ -181,7 +181,7 @@ impl GrpcLayerBuilder {
             breaker,
             attempt_timeout: timeouts.attempt,
             clock,
-            timeouts: telemetry::timeouts(&name, "total"),
+            timeouts: telemetry::timed_out(&name, "total"),
         })))
     }
 }

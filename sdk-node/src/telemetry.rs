@@ -1,0 +1,176 @@
+//! What is counted and what happens, on its way to JavaScript: `lib/telemetry.js` makes metrics, spans, channels and hooks of it.
+//!
+//! Counts are kept by the SDK, and read when somebody asks. Events are made while somebody listens, and go to the queue of one thread: the
+//! one that made the call, or the one whose client it is about. No thread hears of another's.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::UNIX_EPOCH;
+
+use napi::bindgen_prelude::{Array, Env, Object};
+use napi_derive::napi;
+use parking_lot::Mutex;
+use resil::telemetry::{Counts, Event, Interest, METRICS, MetricValue, Subscribed, subscribe_at_home};
+
+use crate::executor::queue::{Message, Notification, Queue};
+use crate::executor::{is_here, queue};
+
+/// Under this number JavaScript hears of events.
+const EVENTS: u32 = 1;
+
+static COUNTS: OnceLock<Counts> = OnceLock::new();
+/// Threads that opened, by their homes.
+static HOMES: Mutex<BTreeMap<u64, Weak<Queue>>> = Mutex::new(BTreeMap::new());
+static LAST_HOME: AtomicU64 = AtomicU64::new(0);
+
+/// A thread opens: whatever is made from now on is counted, and its events have a home.
+pub fn begin(queue: &Arc<Queue>) -> u64 {
+    let counts = COUNTS.get_or_init(Counts::new);
+    // The facade is this library's own; the second thread finds the first one's recorder.
+    let _ = metrics::set_global_recorder(counts.clone());
+    let home = LAST_HOME.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut homes = HOMES.lock();
+    homes.retain(|_, queue| queue.strong_count() > 0);
+    homes.insert(home, Arc::downgrade(queue));
+    home
+}
+
+/// Events for the thread that made this, until it is dropped.
+#[napi]
+pub struct Events(Option<Subscribed>);
+
+/// Calls, or everything else that happens.
+#[napi]
+pub fn subscribe_events(calls: bool) -> napi::Result<Events> {
+    let (mine, interest) = (queue()?, if calls { Interest::Calls } else { Interest::Happenings });
+    let mine = Arc::downgrade(&mine);
+    let subscribed = subscribe_at_home(interest, move |event, home| {
+        let Some(mine) = mine.upgrade() else { return };
+        if is_for(&mine, home) {
+            mine.post_event(Message::Notify(EVENTS, Notification::Event(Box::new(event.clone()))));
+        }
+    });
+    Ok(Events(Some(subscribed)))
+}
+
+#[napi]
+impl Events {
+    #[napi]
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Whether an event belongs to the thread of this queue: it happened there, or to a client of it. What no thread made, and no client, is for the first.
+fn is_for(mine: &Arc<Queue>, home: Option<u64>) -> bool {
+    if let Some(is_here) = is_here(mine) {
+        return is_here;
+    }
+    let homes = HOMES.lock();
+    let at = |queue: Option<&Weak<Queue>>| queue.is_some_and(|queue| Weak::as_ptr(queue) == Arc::as_ptr(mine));
+    match home {
+        Some(home) => at(homes.get(&home)),
+        None => at(homes.values().find(|queue| queue.strong_count() > 0)),
+    }
+}
+
+/// Name, kind, labels and meaning of every metric, one after the other.
+#[napi]
+pub fn metric_names() -> Vec<Vec<String>> {
+    let line = |metric: &resil::telemetry::Metric| {
+        let labels = metric.labels.join(",");
+        vec![metric.name.to_owned(), metric.kind.text().to_owned(), labels, metric.help.to_owned()]
+    };
+    METRICS.iter().map(line).collect()
+}
+
+/// The upper bounds of the buckets of histograms.
+#[napi]
+pub fn metric_buckets() -> Vec<f64> {
+    resil::telemetry::BUCKETS_SECONDS.to_vec()
+}
+
+/// Every series that moved.
+#[napi]
+pub fn read_metrics(env: &Env) -> napi::Result<Array<'_>> {
+    let samples = COUNTS.get().map(Counts::read).unwrap_or_default();
+    let mut all = env.create_array(0)?;
+    for (at, sample) in samples.into_iter().enumerate() {
+        let (mut object, mut labels) = (Object::new(env)?, Object::new(env)?);
+        for (label, value) in &sample.labels {
+            labels.set(label, value)?;
+        }
+        object.set("metric", sample.metric)?;
+        object.set("labels", labels)?;
+        match sample.value {
+            MetricValue::Counter(count) => object.set("value", count as f64)?,
+            MetricValue::Gauge(level) => object.set("value", level as f64)?,
+            MetricValue::Histogram { cumulative, count, sum_seconds } => {
+                let mut histogram = Object::new(env)?;
+                histogram.set("cumulative", cumulative.into_iter().map(|count| count as f64).collect::<Vec<_>>())?;
+                histogram.set("count", count as f64)?;
+                histogram.set("sum", sum_seconds)?;
+                object.set("value", histogram)?;
+            }
+        }
+        all.set(u32::try_from(at).unwrap_or(u32::MAX), object)?;
+    }
+    Ok(all)
+}
+
+/// The kind of an event and its fields.
+pub fn shown<'env>(env: &'env Env, event: &Event) -> napi::Result<Object<'env>> {
+    let mut object = Object::new(env)?;
+    if let Some(name) = event.name() {
+        object.set("name", &**name)?;
+    }
+    let kind = match event {
+        Event::Call(call) => {
+            let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+            object.set("primitive", call.primitive.text())?;
+            object.set("operation", call.operation)?;
+            object.set("outcome", call.outcome)?;
+            object.set("isError", call.is_error)?;
+            object.set("error", call.error.map(resil::Code::text))?;
+            object.set("beganMs", began.as_secs_f64() * 1e3)?;
+            object.set("tookMs", call.took.as_secs_f64() * 1e3)?;
+            object.set("parent", call.parent.as_deref())?;
+            "call"
+        }
+        Event::Retry { attempt, delay, .. } => {
+            object.set("attempt", *attempt)?;
+            object.set("delayMs", delay.as_secs_f64() * 1e3)?;
+            "beforeSleep"
+        }
+        Event::Hedge { .. } => "onHedge",
+        Event::Timeout { scope, after, .. } => {
+            object.set("scope", *scope)?;
+            object.set("afterMs", after.as_secs_f64() * 1e3)?;
+            "onTimeout"
+        }
+        Event::Transition { previous, new, generation, .. } => {
+            object.set("previous", previous.text())?;
+            object.set("new", new.text())?;
+            object.set("generation", *generation as f64)?;
+            if *new == resil::breaker::State::Open { "onOpen" } else { "onTransition" }
+        }
+        Event::Lost { primitive, reason, .. } => {
+            object.set("primitive", primitive.text())?;
+            object.set("reason", *reason)?;
+            "onLost"
+        }
+        Event::Away { address, reason } | Event::Refused { address, reason } => {
+            object.set("address", address.as_str())?;
+            object.set("reason", reason.as_str())?;
+            if matches!(event, Event::Away { .. }) { "onAway" } else { "onRefused" }
+        }
+        Event::Back { address } => {
+            object.set("address", address.as_str())?;
+            "onBack"
+        }
+        _ => "other",
+    };
+    object.set("kind", kind)?;
+    Ok(object)
+}

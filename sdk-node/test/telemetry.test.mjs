@@ -1,0 +1,166 @@
+/** Metrics, spans, channels and hooks: the scene of tests/telemetry_scene.json, and what goes wrong with functions of users. */
+import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { readFileSync } from 'node:fs';
+import test from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+
+import { connect, hedge, retry, telemetry, timeout } from 'resil';
+import { startServer } from './servers.mjs';
+
+const scene = JSON.parse(readFileSync(new URL('../../tests/telemetry_scene.json', import.meta.url)));
+
+async function until(what, isSo) {
+  const end = Date.now() + 30_000;
+  while (!isSo()) {
+    assert.ok(Date.now() < end, `${what} does not happen`);
+    await sleep(10);
+  }
+}
+
+function series() {
+  const text = (labels) => Object.entries(labels).map(([label, value]) => `${label}=${value}`).join(',');
+  return Object.fromEntries(telemetry.metrics().map(({ metric, labels, value }) => [`${metric}{${text(labels)}}`, value]));
+}
+
+async function play(client, server) {
+  const limit = client.limiter('scene', { limit: 2, period: '60s' });
+  for (const granted of [true, true, false]) assert.equal((await limit.check('secret-key')).granted > 0, granted);
+  let attempts = 0;
+  await retry({ initialBackoff: '1ms', name: 'scene' }).call(() => {
+    attempts += 1;
+    if (attempts === 1) throw new Error('secret-error');
+  });
+  let calls = 0;
+  await hedge({ hedgingDelay: '5ms', name: 'scene' }).call(async () => {
+    calls += 1;
+    if (calls === 1) await sleep(500);
+  });
+  await assert.rejects(timeout({ after: '5ms', name: 'scene' }).call(() => sleep(200)));
+  const breaker = client.breaker('scene', { consecutiveFailures: 1 });
+  await assert.rejects(breaker.call(() => { throw new Error('secret-error'); }));
+  await breaker.state();
+  await assert.rejects(breaker.call(() => {}), { code: 'CIRCUIT_OPEN' });
+  await server.kill();
+  await until('away', () => client.health().overall !== 'healthy');
+  assert.ok((await limit.check('another')).granted > 0);
+  await server.restart();
+  await until('back', () => client.health().overall === 'healthy');
+}
+
+test('the scene is told by counts, hooks and warnings without a secret', async () => {
+  const server = await startServer({ config: [['requirepass', 'secret-password']] });
+  const warnings = [];
+  const warned = (warning) => warnings.push(`${warning.code} ${warning.message}`);
+  process.on('warning', warned);
+  const heard = [];
+  const kinds = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onAway', 'onBack'];
+  const hooks = telemetry.hooks({ only: 'scene', ...Object.fromEntries(kinds.map((kind) => [kind, () => heard.push(kind)])) });
+  const client = await connect(server.url.replace('redis://', 'redis://:secret-password@'), { name: 'scene' });
+  await play(client, server);
+  await until('every hook', () => heard.length >= kinds.length);
+  hooks.close();
+  const found = series();
+  assert.deepEqual(Object.fromEntries(Object.keys(scene.expected).map((name) => [name, found[name]])), scene.expected);
+  assert.deepEqual(heard.sort(), [...kinds].sort());
+  await until('both warnings', () => warnings.some((line) => line.startsWith('RESIL_BACK')));
+  assert.ok(warnings.some((line) => line.startsWith('RESIL_AWAY')));
+  assert.doesNotMatch(JSON.stringify(found) + warnings.join(), /secret/);
+  process.off('warning', warned);
+  await client.shutdown();
+});
+
+test('hooks that throw, reject or ask again break nothing', async () => {
+  const client = await connect('memory://');
+  const limiter = client.limiter('hooked', { limit: 100, period: '60s' });
+  const warnings = [];
+  const warned = (warning) => warnings.push(warning.message);
+  process.on('warning', warned);
+  let asked = 0;
+  const throwing = telemetry.hooks({ beforeSleep: () => { throw new RangeError('secret-text'); } });
+  const rejecting = telemetry.hooks({ beforeSleep: async () => { throw new RangeError('secret-text'); } });
+  const asking = telemetry.hooks({ beforeSleep: async () => { await limiter.check('inside'); asked += 1; throwing.close(); } });
+  for (let at = 0; at < 3; at += 1) {
+    await assert.rejects(retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'hooked' }).call(() => { throw new Error('x'); }));
+  }
+  await until('the third hook', () => asked === 3);
+  for (const each of [throwing, rejecting, asking]) { each.close(); each.close(); }
+  await sleep(20);
+  const said = warnings.filter((line) => line.includes('beforeSleep'));
+  assert.equal(said.length, 2);
+  assert.doesNotMatch(said.join(), /secret/);
+  process.off('warning', warned);
+  assert.throws(() => telemetry.hooks({ onNothing: () => {} }), /is no hook/);
+  assert.throws(() => telemetry.hooks({ onOpen: 3 }), /must be a function/);
+});
+
+test('a channel hears of calls while somebody is subscribed', async () => {
+  const client = await connect('memory://');
+  const limiter = client.limiter('channelled', { limit: 1, period: '60s' });
+  const heard = [];
+  const hear = (said) => heard.push(said);
+  await limiter.check('before');
+  subscribe('resil:call', hear);
+  await limiter.check('secret-key');
+  await limiter.check('secret-key');
+  await until('two calls', () => heard.length >= 2);
+  unsubscribe('resil:call', hear);
+  await limiter.check('after');
+  await sleep(20);
+  assert.deepEqual(heard.map(({ primitive, name, outcome }) => [primitive, name, outcome]), [
+    ['limiter', 'channelled', 'granted'], ['limiter', 'channelled', 'denied'],
+  ]);
+  assert.doesNotMatch(JSON.stringify(heard), /secret/);
+});
+
+test('a worker thread hears of its own calls only', async () => {
+  const program = `
+    const { connect, telemetry, retry } = require(${JSON.stringify(new URL('../lib/index.js', import.meta.url).pathname)});
+    const { parentPort } = require('node:worker_threads');
+    const heard = [];
+    telemetry.hooks({ beforeSleep: ({ name }) => heard.push(name) });
+    retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'worker' }).call(() => { throw new Error('x'); }).catch(() => {});
+    setTimeout(() => parentPort.postMessage(heard), 300);
+  `;
+  const heard = [];
+  const hooks = telemetry.hooks({ beforeSleep: ({ name }) => heard.push(name) });
+  const worker = new Worker(program, { eval: true });
+  const told = new Promise((resolve, reject) => { worker.on('message', resolve); worker.on('error', reject); });
+  await assert.rejects(retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'main' }).call(() => { throw new Error('x'); }));
+  assert.deepEqual(await told, ['worker']);
+  assert.deepEqual(heard, ['main']);
+  hooks.close();
+  await worker.terminate();
+});
+
+test('spans are children of the current span', async (t) => {
+  let sdk; let api; let hooksModule;
+  try {
+    [sdk, api, hooksModule] = await Promise.all([import('@opentelemetry/sdk-trace'), import('@opentelemetry/api'), import('@opentelemetry/context-async-hooks')]);
+  } catch {
+    t.skip('OpenTelemetry is not installed');
+    return;
+  }
+  const exporter = new sdk.InMemorySpanExporter();
+  const broken = { export() { throw new Error('secret-exporter'); }, shutdown: async () => {}, forceFlush: async () => {} };
+  const Provider = sdk.TracerProvider ?? sdk.BasicTracerProvider;
+  const provider = new Provider({ spanProcessors: [new sdk.SimpleSpanProcessor(exporter), new sdk.SimpleSpanProcessor(broken)] });
+  api.context.setGlobalContextManager(new hooksModule.AsyncLocalStorageContextManager().enable());
+  const client = await connect('memory://');
+  const limiter = client.limiter('spanned', { limit: 1, period: '60s' });
+  const instrumented = telemetry.instrument({ tracerProvider: provider });
+  const request = provider.getTracer('test').startSpan('request');
+  await api.context.with(api.trace.setSpan(api.context.active(), request), async () => {
+    await limiter.check('secret-key');
+    await assert.rejects(limiter.acquire('secret-key'));
+  });
+  const mine = () => exporter.getFinishedSpans().filter(({ name }) => name === 'resil.limiter');
+  await until('two spans', () => mine().length >= 2);
+  instrumented.close();
+  assert.deepEqual(mine().map(({ attributes }) => attributes.outcome), ['granted', 'denied']);
+  for (const span of mine()) {
+    assert.equal(span.spanContext().traceId, request.spanContext().traceId);
+    assert.equal(span.parentSpanContext.spanId, request.spanContext().spanId);
+  }
+});

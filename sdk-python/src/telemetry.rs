@@ -1,0 +1,163 @@
+//! What is counted and what happens, on its way to Python: `resil.telemetry` makes metrics, spans and log lines of it.
+//!
+//! Counts are kept by the SDK, and read when somebody asks: no call takes the GIL for them. Events go through the queue of `listeners`, and only
+//! while somebody listens.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::UNIX_EPOCH;
+
+use resil::telemetry::{Counts, Event, Interest, METRICS, MetricValue, Subscribed, subscribe};
+
+use crate::prelude::*;
+
+static COUNTS: OnceLock<Counts> = OnceLock::new();
+
+/// From the import on, so that whatever is made is counted.
+pub fn begin_counting() {
+    let counts = COUNTS.get_or_init(Counts::new);
+    // The facade is this library's own; a second import finds the first one's recorder.
+    let _ = metrics::set_global_recorder(counts.clone());
+}
+
+/// Name, kind, labels and meaning of every metric.
+#[pyfunction]
+pub fn metric_names(py: Python<'_>) -> PyResult<Object> {
+    let all = METRICS.iter().map(|metric| (metric.name, metric.kind.text(), metric.labels.to_vec(), metric.help));
+    all.collect::<Vec<_>>().into_py_any(py)
+}
+
+/// The upper bounds of the buckets of histograms.
+#[pyfunction]
+pub fn metric_buckets() -> Vec<f64> {
+    resil::telemetry::BUCKETS_SECONDS.to_vec()
+}
+
+/// Every series that moved: metric, labels, and a number, or of a histogram its cumulative buckets, count and sum.
+#[pyfunction]
+pub fn read_metrics(py: Python<'_>) -> PyResult<Object> {
+    // Without the GIL: it waits for whoever makes a handle.
+    let samples = py.detach(|| COUNTS.get().map(Counts::read).unwrap_or_default());
+    let mut all = Vec::with_capacity(samples.len());
+    for sample in samples {
+        let labels = PyDict::new(py);
+        for (label, value) in &sample.labels {
+            labels.set_item(label, value)?;
+        }
+        let value = match sample.value {
+            MetricValue::Counter(count) => count.into_py_any(py)?,
+            MetricValue::Gauge(level) => level.into_py_any(py)?,
+            MetricValue::Histogram { cumulative, count, sum_seconds } => {
+                (cumulative, count, sum_seconds).into_py_any(py)?
+            }
+        };
+        all.push((sample.metric, labels.unbind(), value));
+    }
+    all.into_py_any(py)
+}
+
+/// How many make spans of calls.
+static SPANS: AtomicUsize = AtomicUsize::new(0);
+
+pub fn makes_spans() -> bool {
+    SPANS.load(Ordering::Relaxed) > 0
+}
+
+/// A function that hears of events, on the thread of listeners, until this is closed.
+#[pyclass(frozen)]
+pub struct EventSubscription(Mutex<Option<OfProcess<(Subscribed, Spans)>>>);
+
+/// Counts one who makes spans.
+struct Spans(usize);
+
+impl Drop for Spans {
+    fn drop(&mut self) {
+        SPANS.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+#[pymethods]
+impl EventSubscription {
+    fn close(&self) {
+        let subscribed = self.0.lock().take();
+        drop(subscribed);
+    }
+}
+
+/// `hear(kind, fields)` for every call, or for everything else that happens.
+#[pyfunction]
+pub fn subscribe_events(py: Python<'_>, calls: bool, hear: Object) -> PyResult<EventSubscription> {
+    listeners::begin(py)?;
+    let interest = if calls { Interest::Calls } else { Interest::Happenings };
+    let (hear, generation) = (Arc::new(hear), Generation::now());
+    let subscribed = subscribe(interest, move |event| {
+        // A child of a fork has listeners of its own.
+        if generation.is_here() {
+            listeners::happened(&hear, event);
+        }
+    });
+    let spans = Spans(usize::from(calls));
+    SPANS.fetch_add(spans.0, Ordering::Relaxed);
+    Ok(EventSubscription(Mutex::new(Some(OfProcess::new((subscribed, spans))))))
+}
+
+/// The kind of an event, and its fields.
+pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<PyDict>)> {
+    let fields = PyDict::new(py);
+    let set = |name: &str, value: Object| fields.set_item(name, value);
+    if let Some(name) = event.name() {
+        set("name", (&**name).into_py_any(py)?)?;
+    }
+    let kind = match event {
+        Event::Call(call) => {
+            let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+            set("primitive", call.primitive.text().into_py_any(py)?)?;
+            set("operation", call.operation.into_py_any(py)?)?;
+            set("outcome", call.outcome.into_py_any(py)?)?;
+            set("error", call.error.map(resil::Code::text).into_py_any(py)?)?;
+            set("is_error", call.is_error.into_py_any(py)?)?;
+            set("began_ns", began.as_nanos().into_py_any(py)?)?;
+            set("took_ns", call.took.as_nanos().into_py_any(py)?)?;
+            set("parent", call.parent.as_deref().into_py_any(py)?)?;
+            "call"
+        }
+        Event::Retry { attempt, delay, .. } => {
+            set("attempt", attempt.into_py_any(py)?)?;
+            set("delay", delay.as_secs_f64().into_py_any(py)?)?;
+            "before_sleep"
+        }
+        Event::Hedge { .. } => "on_hedge",
+        Event::Timeout { scope, after, .. } => {
+            set("scope", scope.into_py_any(py)?)?;
+            set("after", after.as_secs_f64().into_py_any(py)?)?;
+            "on_timeout"
+        }
+        Event::Transition { previous, new, generation, .. } => {
+            set("previous", previous.text().into_py_any(py)?)?;
+            set("new", new.text().into_py_any(py)?)?;
+            set("generation", generation.into_py_any(py)?)?;
+            if *new == resil::breaker::State::Open { "on_open" } else { "on_transition" }
+        }
+        Event::Lost { primitive, reason, .. } => {
+            set("primitive", primitive.text().into_py_any(py)?)?;
+            set("reason", reason.into_py_any(py)?)?;
+            "on_lost"
+        }
+        Event::Away { address, reason } => {
+            set("address", address.into_py_any(py)?)?;
+            set("reason", reason.into_py_any(py)?)?;
+            "on_away"
+        }
+        Event::Refused { address, reason } => {
+            set("address", address.into_py_any(py)?)?;
+            set("reason", reason.into_py_any(py)?)?;
+            "on_refused"
+        }
+        Event::Back { address } => {
+            set("address", address.into_py_any(py)?)?;
+            "on_back"
+        }
+        _ => "other",
+    };
+    Ok((kind, fields.unbind()))
+}
