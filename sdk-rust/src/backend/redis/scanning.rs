@@ -59,7 +59,7 @@ impl Redis {
 }
 
 /// `slot` is one of the node that is asked.
-async fn page(link: &mut Link, words: &[&[u8]], slot: Option<u16>) -> Result<Value, Trouble> {
+pub(super) async fn page(link: &mut Link, words: &[&[u8]], slot: Option<u16>) -> Result<Value, Trouble> {
     match (&mut *link, slot) {
         (Link::Server(connection), _) => connection.ask_anyway(|outbox| resp::write_plain(words, outbox)).await,
         (link, slot) => {
