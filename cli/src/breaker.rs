@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, as_json, json_bytes};
-use crate::overview::{ListArgs, Listed, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, list};
 use crate::spans;
 use crate::target::{ChangeArgs, Named, Target, quoted};
 
@@ -73,7 +73,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &BreakerVerb) -> 
     match verb {
         BreakerVerb::List(args) => {
             let client = connect.client().await?;
-            let rows = list(&client, Listed::Breaker, args).await?;
+            let rows = list(&client, KeyKind::Breaker, args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no breakers")
         }
         BreakerVerb::Show(target) => {

@@ -9,7 +9,7 @@ use crate::breaker::is_there;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, as_json, json_bytes, word};
-use crate::overview::{ListArgs, Listed, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, list};
 use crate::spans;
 use crate::target::{ChangeArgs, Named, Target, quoted};
 
@@ -42,7 +42,7 @@ pub struct BreakArgs {
 pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -> Result<(), Failure> {
     match verb {
         LockVerb::List(args) => {
-            let rows = list(&connect.client().await?, Listed::Lock, args).await?;
+            let rows = list(&connect.client().await?, KeyKind::Lock, args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &locks(&rows), "no lock is held or waited for")
         }
         LockVerb::Show(target) => {
@@ -69,7 +69,7 @@ pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -
 pub async fn run_bulkhead(connect: &ConnectArgs, output: &Output, verb: &BulkheadVerb) -> Result<(), Failure> {
     match verb {
         BulkheadVerb::List(args) => {
-            let rows = list(&connect.client().await?, Listed::Bulkhead, args).await?;
+            let rows = list(&connect.client().await?, KeyKind::Bulkhead, args).await?;
             let nothing = "no bulkhead is used or waited for";
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &bulkheads(&rows), nothing)
         }

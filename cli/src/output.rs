@@ -104,7 +104,7 @@ impl Table {
         let headings = self.headings.iter().map(|text| Cell::toned(text, Tone::Heading)).collect();
         let rows: Vec<&Vec<Cell>> = std::iter::once(&headings).chain(&self.rows).collect();
         let columns = self.headings.len();
-        let length = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count());
+        let length = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.chars().count());
         let lengths: Vec<usize> = (0..columns).map(|column| length(column).max().unwrap_or(0)).collect();
         let line = |row: &Vec<Cell>| {
             let (mut line, mut left) = (String::new(), width.unwrap_or(usize::MAX));

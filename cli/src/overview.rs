@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use resil::Client;
-use resil::operator::KeyKind;
+use resil::operator::{KeyFilter, KeyKind, KeyRow, Ranking, RowField};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -24,53 +24,27 @@ pub struct ListArgs {
     pub limit: usize,
 }
 
-impl ListArgs {
-    pub fn all(limit: usize) -> Self {
-        Self { state: None, r#match: None, limit }
-    }
-}
-
-/// What can be listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Listed {
-    Breaker,
-    Lock,
-    Bulkhead,
-    Policy,
-    Ledger,
-}
-
-/// What can be ranked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ranking {
-    Denied,
-    Waiting,
-    Held,
-}
-
-/// A field of a row.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Field {
-    Number(i64),
-    Bytes(Vec<u8>),
-}
-
 /// A row of RES.LIST or RES.TOP: its key, and what is known of it under the names of the command's page.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OverviewRow {
     pub key: Vec<u8>,
     pub name: Option<String>,
-    pub fields: Vec<(&'static str, Option<Field>)>,
+    pub fields: Vec<(String, RowField)>,
 }
 
 impl OverviewRow {
-    fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.iter().find(|(field, _)| *field == name).and_then(|(_, value)| value.as_ref())
+    fn of(kind: Option<KeyKind>, row: KeyRow) -> Self {
+        let KeyRow { key, fields } = row;
+        Self { name: kind.and_then(|kind| kind.name(&key)), key, fields }
+    }
+
+    fn field(&self, name: &str) -> Option<&RowField> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 
     pub fn number(&self, name: &str) -> Option<i64> {
         match self.field(name) {
-            Some(Field::Number(number)) => Some(*number),
+            Some(RowField::Number(number)) => Some(*number),
             _ => None,
         }
     }
@@ -82,7 +56,7 @@ impl OverviewRow {
 
     pub fn bytes(&self, name: &str) -> &[u8] {
         match self.field(name) {
-            Some(Field::Bytes(bytes)) => bytes,
+            Some(RowField::Bytes(bytes)) => bytes,
             _ => b"",
         }
     }
@@ -115,9 +89,9 @@ impl OverviewRow {
         map.insert("name".to_owned(), json!(self.name));
         for (name, field) in &self.fields {
             let value = match field {
-                None => Value::Null,
-                Some(Field::Number(number)) => json!(number),
-                Some(Field::Bytes(bytes)) => json_bytes(bytes),
+                RowField::Nothing => Value::Null,
+                RowField::Number(number) => json!(number),
+                RowField::Bytes(bytes) => json_bytes(bytes),
             };
             map.insert(camel(name), value);
         }
@@ -137,12 +111,20 @@ fn camel(name: &str) -> String {
 }
 
 /// The rows there are, sorted by key.
-pub async fn list(_client: &Client, _listed: Listed, _args: &ListArgs) -> Result<Vec<OverviewRow>, Failure> {
-    let _ = KeyKind::Breaker;
-    Ok(Vec::new())
+pub async fn list(client: &Client, kind: KeyKind, args: &ListArgs) -> Result<Vec<OverviewRow>, Failure> {
+    let filter = KeyFilter { state: args.state.clone(), pattern: args.r#match.clone(), limit: args.limit };
+    let rows = client.operator().list(kind, &filter).await?;
+    Ok(rows.into_iter().map(|row| OverviewRow::of(Some(kind), row)).collect())
 }
 
-/// The keys that stand out, the largest first.
-pub async fn rank(_client: &Client, _ranking: Ranking, _limit: u32) -> Result<Vec<OverviewRow>, Failure> {
-    Ok(Vec::new())
+/// At most `limit` of a kind.
+pub async fn list_all(client: &Client, kind: KeyKind, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
+    let rows = client.operator().list(kind, &KeyFilter { limit, ..KeyFilter::default() }).await?;
+    Ok(rows.into_iter().map(|row| OverviewRow::of(Some(kind), row)).collect())
+}
+
+/// The keys that stand out, the largest first; `None` if the server cannot tell.
+pub async fn rank(client: &Client, ranking: Ranking, limit: u32) -> Result<Option<Vec<OverviewRow>>, resil::Error> {
+    let rows = client.operator().rank(ranking, limit).await?;
+    Ok(rows.map(|rows| rows.into_iter().map(|row| OverviewRow::of(None, row)).collect()))
 }

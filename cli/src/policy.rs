@@ -9,6 +9,7 @@ mod documents;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use resil::operator::KeyKind;
 use resil::policies::{Policies, StoredPolicy};
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use self::documents::{Planned, apply, plan, read_files};
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, confirm, escaped, word};
-use crate::overview::{ListArgs, Listed, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, list};
 use crate::spans;
 use crate::target::ChangeArgs;
 
@@ -77,7 +78,7 @@ pub struct RollbackArgs {
 pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> Result<(), Failure> {
     match verb {
         PolicyVerb::List(args) => {
-            let rows = list(&connect.client().await?, Listed::Policy, args).await?;
+            let rows = list(&connect.client().await?, KeyKind::Policy, args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no policies")
         }
         PolicyVerb::Show { name, version } => show(connect, output, name, *version).await,

@@ -19,6 +19,7 @@
 //! - What changes something is asked once, with the actor and the reason that the caller names.
 //! - Keys are bytes. [`KeyKind::key`] makes the one that the SDKs use for a name, [`KeyKind::name`] reads it back.
 
+mod overview;
 mod server;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::InfoCall;
 use resil_wire::lock::BreakCall;
 
+pub use self::overview::{KeyFilter, KeyRow, Ranking, RowField};
 pub use self::server::{EventFeed, ServerMessage};
 use crate::breaker::{Force, Snapshot, State};
 use crate::client::Client;

@@ -38,7 +38,7 @@ fn pairs(value: &Value) -> Result<Vec<(String, String)>, Unexpected> {
 }
 
 impl Operator {
-    async fn ask(&self, words: &[&str]) -> Result<Vec<Value>, Error> {
+    pub(super) async fn ask(&self, words: &[&str]) -> Result<Vec<Value>, Error> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.client.backend() {
             #[cfg(feature = "redis")]
