@@ -147,7 +147,10 @@ async fn module(operator: &Operator, findings: &mut Findings) {
         (Err(error), _) | (_, Err(error)) => return findings.blind("module", &error, "+info"),
     };
     let number = modules.lines().filter(|line| line.contains("name=resil,")).find_map(|line| line.split("ver=").nth(1)?.split(',').next());
-    let version = field(&own, "resil_version").or(number).unwrap_or("of an unknown version").to_owned();
+    // 10203 is 1.2.3.
+    let number = number.and_then(|number| number.parse::<u32>().ok());
+    let number = number.map(|number| format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100));
+    let version = field(&own, "resil_version").map(str::to_owned).or(number).unwrap_or_else(|| "of an unknown version".to_owned());
     findings.add("module", Level::Ok, format!("loaded, {version}; this tool is {}", env!("CARGO_PKG_VERSION")));
     match field(&own, "resil_internal_errors").and_then(|count| count.parse::<u64>().ok()) {
         Some(0) | None => {}
