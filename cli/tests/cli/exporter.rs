@@ -84,9 +84,9 @@ fn a_scrape_ends_in_time_whatever_the_server_does() {
     assert_eq!(series(&page, "resil_up"), Some(0.0), "{page}");
     assert!(took < Duration::from_secs(1), "{took:?}");
     server.kill9();
-    eventually("it is down", || series(&get(&address, "/metrics", ""), "resil_up") == Some(0.0));
+    eventually("it is down", BOUND, || series(&get(&address, "/metrics", ""), "resil_up") == Some(0.0));
     server.start_again();
-    eventually("it is back", || series(&get(&address, "/metrics", ""), "resil_up") == Some(1.0));
+    eventually("it is back", BOUND, || series(&get(&address, "/metrics", ""), "resil_up") == Some(1.0));
     assert!(running.is_running());
 }
 
@@ -176,11 +176,11 @@ fn a_real_prometheus_scrapes_a_running_server() {
     let server = Server::fresh();
     let (_running, address) = exporter(&server.url(), &[]);
     let prometheus = Prometheus::start(&address);
-    eventually("it is scraped", || prometheus.query("resil_up").as_deref() == Some("1"));
+    eventually("it is scraped", BOUND, || prometheus.query("resil_up").as_deref() == Some("1"));
     ok(&server.url(), &["breaker", "force", "payments", "--to", "open", "--reason", "test"]);
     let expression = "resil_breaker_not_closed%7Bbreaker=%22payments%22%7D";
-    eventually("the forced breaker is seen", || prometheus.query(expression).as_deref() == Some("1"));
-    eventually("the alert is pending", || {
+    eventually("the forced breaker is seen", BOUND, || prometheus.query(expression).as_deref() == Some("1"));
+    eventually("the alert is pending", BOUND, || {
         prometheus.query("ALERTS%7Balertname=%22ResilBreakerForced%22%7D").as_deref() == Some("1")
     });
 }

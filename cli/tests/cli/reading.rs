@@ -1,9 +1,9 @@
 //! Looking: names, keys, JSON, escapes.
 
-use resil_harness::{Server, ok as ask};
+use resil_harness::{Server, eventually, ok as ask};
 use serde_json::json;
 
-use crate::scene::{json as read, ok, resil, run};
+use crate::scene::{BOUND, json as read, ok, resil, run};
 
 #[test]
 fn a_breaker_is_found_by_the_name_of_the_sdks() {
@@ -34,7 +34,7 @@ fn a_held_lock_shows_its_holder_and_waiters() {
     ask(&mut server.connect(), &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-1", "30s"]);
     let mut other = server.connect();
     let waiting = std::thread::spawn(move || drop(resil_harness::reply(&mut other, &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-2", "30s", "WAIT", "20s"])));
-    resil_harness::eventually("worker-2 waits", || read(&server.url(), &["lock", "list"])[0]["waiters"] == json!(1));
+    eventually("worker-2 waits", BOUND, || read(&server.url(), &["lock", "list"])[0]["waiters"] == json!(1));
     let shown = read(&server.url(), &["lock", "show", "stock"]);
     assert_eq!((&shown["holders"][0]["owner"], &shown["waiters"][0]["owner"]), (&json!("worker-1"), &json!("worker-2")));
     let table = ok(&server.url(), &["lock", "list"]);
