@@ -159,6 +159,7 @@ pub(crate) mod keys;
 pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
+pub mod overview;
 pub mod policies;
 pub mod policy;
 
