@@ -174,7 +174,13 @@ fn properties<'a>(named: &Named, state: &Snapshot) -> Vec<(&'a str, Cell)> {
         ("admits", plain(yes(state.admits))),
         ("generation", plain(state.generation.to_string())),
         ("calls", plain(state.calls.to_string())),
-        ("failures", plain(format!("{} ({}%), {} in a row", state.failures, state.failure_rate_percent, state.failures_in_a_row))),
+        (
+            "failures",
+            plain(format!(
+                "{} ({}%), {} in a row",
+                state.failures, state.failure_rate_percent, state.failures_in_a_row
+            )),
+        ),
         ("slow", plain(format!("{} ({}%)", state.slow, state.slow_rate_percent))),
         ("trips", plain(format!("{} in a row", state.trips))),
         ("probes", plain(format!("{} out, {} succeeded", state.probes_out, state.successes))),
@@ -186,7 +192,8 @@ fn properties<'a>(named: &Named, state: &Snapshot) -> Vec<(&'a str, Cell)> {
         lines.push(("opened", plain(format!("{} ago", spans::ago(opened_at)))));
     }
     if let Some(forced) = &state.forced {
-        let until = forced.until.map_or("until auto".to_owned(), |until| format!("for another {}", spans::until(until)));
+        let until =
+            forced.until.map_or("until auto".to_owned(), |until| format!("for another {}", spans::until(until)));
         let words = format!("{} ago by {}, {until}: {}", spans::ago(forced.since), forced.by, forced.reason);
         lines.push(("forced", plain(words)));
     }

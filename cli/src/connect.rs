@@ -94,7 +94,8 @@ fn with_login(url: &str, user: Option<String>, password: Option<String>) -> Stri
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (own_user, own_password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+    let (own_user, own_password) =
+        login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
     let user = if own_user.is_empty() { user.as_str() } else { own_user };
     let password = own_password.map(str::to_owned).or(password).unwrap_or_default();
     format!("{scheme}://{user}:{password}@{host}{path}")

@@ -83,7 +83,8 @@ pub fn ledger(client: &Client, target: &Target, actor: &str) -> Result<DeadLette
     match named.name {
         Some(name) => Ok(client.dead_letters(&name, settings)?),
         None => {
-            let key = String::from_utf8(named.key).map_err(|_| Failure::Usage("the key of a ledger has to be UTF-8".to_owned()))?;
+            let key = String::from_utf8(named.key)
+                .map_err(|_| Failure::Usage("the key of a ledger has to be UTF-8".to_owned()))?;
             Ok(client.operator().ledger(&key, settings)?)
         }
     }
@@ -111,7 +112,8 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &DlqVerb) -> Resu
 }
 
 pub fn table(rows: &[OverviewRow]) -> Table {
-    let mut table = Table::new(&["ledger", "state", "waiting", "taken", "dead", "groups", "cases", "alerts", "entries", "bytes"]);
+    let mut table =
+        Table::new(&["ledger", "state", "waiting", "taken", "dead", "groups", "cases", "alerts", "entries", "bytes"]);
     for row in rows {
         let is_bad = |name: &str| if row.number(name).unwrap_or(0) > 0 { Tone::Bad } else { Tone::Plain };
         table.row([

@@ -85,7 +85,11 @@ pub async fn run(connect: &ConnectArgs, output: &Output, _: &DoctorArgs) -> Resu
             match text.contains("module") {
                 true => {
                     findings.add("server", Level::Ok, "it answers");
-                    findings.add("module", Level::Fail, "not loaded: put `loadmodule /path/to/libresil.so` into redis.conf and restart");
+                    findings.add(
+                        "module",
+                        Level::Fail,
+                        "not loaded: put `loadmodule /path/to/libresil.so` into redis.conf and restart",
+                    );
                 }
                 false => findings.add("server", Level::Fail, format!("{text}: check --url, the port and the password")),
             }
@@ -134,7 +138,9 @@ async fn server(operator: &Operator, findings: &mut Findings) {
             let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
             match major >= OLDEST {
                 true => findings.add("server", Level::Ok, format!("{name} {version} answers")),
-                false => findings.add("server", Level::Fail, format!("{name} {version}: Resil needs Redis 7.0 or Valkey 8")),
+                false => {
+                    findings.add("server", Level::Fail, format!("{name} {version}: Resil needs Redis 7.0 or Valkey 8"))
+                }
             }
         }
         Err(error) => findings.blind("server", &error, "+info"),
@@ -146,15 +152,25 @@ async fn module(operator: &Operator, findings: &mut Findings) {
         (Ok(modules), Ok(own)) => (modules, own),
         (Err(error), _) | (_, Err(error)) => return findings.blind("module", &error, "+info"),
     };
-    let number = modules.lines().filter(|line| line.contains("name=resil,")).find_map(|line| line.split("ver=").nth(1)?.split(',').next());
+    let number = modules
+        .lines()
+        .filter(|line| line.contains("name=resil,"))
+        .find_map(|line| line.split("ver=").nth(1)?.split(',').next());
     // 10203 is 1.2.3.
     let number = number.and_then(|number| number.parse::<u32>().ok());
     let number = number.map(|number| format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100));
-    let version = field(&own, "resil_version").map(str::to_owned).or(number).unwrap_or_else(|| "of an unknown version".to_owned());
+    let version = field(&own, "resil_version")
+        .map(str::to_owned)
+        .or(number)
+        .unwrap_or_else(|| "of an unknown version".to_owned());
     findings.add("module", Level::Ok, format!("loaded, {version}; this tool is {}", env!("CARGO_PKG_VERSION")));
     match field(&own, "resil_internal_errors").and_then(|count| count.parse::<u64>().ok()) {
         Some(0) | None => {}
-        Some(count) => findings.add("internal errors", Level::Fail, format!("{count}: the server's log names them; please report them")),
+        Some(count) => findings.add(
+            "internal errors",
+            Level::Fail,
+            format!("{count}: the server's log names them; please report them"),
+        ),
     }
 }
 
@@ -180,11 +196,19 @@ async fn persistence(operator: &Operator, findings: &mut Findings) {
     let saves = operator.config("save").await.ok().and_then(|config| config.into_iter().next()).map(|(_, value)| value);
     let is_failing = |name: &str| field(&info, name).is_some_and(|status| status != "ok");
     if is_failing("rdb_last_bgsave_status") || is_failing("aof_last_write_status") {
-        findings.add("persistence", Level::Fail, "the last save or write of the append-only file failed: look at the disk and the log");
+        findings.add(
+            "persistence",
+            Level::Fail,
+            "the last save or write of the append-only file failed: look at the disk and the log",
+        );
     } else if field(&info, "aof_enabled") == Some("1") {
         findings.add("persistence", Level::Ok, "append-only file");
     } else if saves.as_deref().is_some_and(str::is_empty) {
-        findings.add("persistence", Level::Warn, "none: a restart forgets limits, locks and dead letters; CONFIG SET appendonly yes");
+        findings.add(
+            "persistence",
+            Level::Warn,
+            "none: a restart forgets limits, locks and dead letters; CONFIG SET appendonly yes",
+        );
     } else {
         findings.add("persistence", Level::Warn, "snapshots only: a crash forgets what came after the last one; CONFIG SET appendonly yes for dead letters and idempotency");
     }
@@ -198,7 +222,9 @@ async fn replication(operator: &Operator, findings: &mut Findings) {
     let lines: Vec<&str> = info.lines().filter(|line| line.starts_with("slave") && line.contains("state=")).collect();
     let late = lines.iter().filter(|line| !line.contains("state=online")).count();
     match (field(&info, "role"), lines.len(), late) {
-        (Some("slave"), _, _) => findings.add("replicas", Level::Warn, "this is a replica: it shows, and decides nothing; name the primary"),
+        (Some("slave"), _, _) => {
+            findings.add("replicas", Level::Warn, "this is a replica: it shows, and decides nothing; name the primary")
+        }
         (_, 0, _) => findings.add("replicas", Level::Warn, "none: if this server is lost, so is what the fleet shares"),
         (_, all, 0) => findings.add("replicas", Level::Ok, format!("{all} online")),
         (_, all, late) => findings.add("replicas", Level::Warn, format!("{late} of {all} are not online yet")),
@@ -210,7 +236,11 @@ async fn buffers(operator: &Operator, findings: &mut Findings) {
         Ok(config) => {
             let text = config.first().map_or("", |(_, value)| value);
             let words: Vec<&str> = text.split_whitespace().collect();
-            let hard = words.iter().position(|word| *word == "pubsub").and_then(|at| words.get(at + 1)).and_then(|hard| hard.parse::<u64>().ok());
+            let hard = words
+                .iter()
+                .position(|word| *word == "pubsub")
+                .and_then(|at| words.get(at + 1))
+                .and_then(|hard| hard.parse::<u64>().ok());
             match hard {
                 Some(hard) if hard > 0 && hard < 1 << 20 => {
                     findings.add("output buffers", Level::Warn, format!("pubsub may have {hard} bytes: listeners of events are cut off early; 33554432 is the default"));
@@ -231,7 +261,11 @@ async fn clock(operator: &Operator, findings: &mut Findings) {
             let apart = theirs.abs_diff(ours);
             let text = format!("{} apart from this machine's", spans::shown(apart));
             match apart > CLOCK_WARN + trip {
-                true => findings.add("clock", Level::Warn, format!("{text}: run NTP on both; the server's clock alone decides, and must not jump")),
+                true => findings.add(
+                    "clock",
+                    Level::Warn,
+                    format!("{text}: run NTP on both; the server's clock alone decides, and must not jump"),
+                ),
                 false => findings.add("clock", Level::Ok, text),
             }
         }
@@ -254,6 +288,10 @@ async fn rights(operator: &Operator, findings: &mut Findings) {
     }
     match refused.as_slice() {
         [] => findings.add("rights", Level::Ok, format!("{user} may do everything that is looked at")),
-        refused => findings.add("rights", Level::Warn, format!("{user} may not use: {}; docs/access.md has rules to copy", refused.join(", "))),
+        refused => findings.add(
+            "rights",
+            Level::Warn,
+            format!("{user} may not use: {}; docs/access.md has rules to copy", refused.join(", ")),
+        ),
     }
 }

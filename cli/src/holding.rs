@@ -43,7 +43,11 @@ pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -
     match verb {
         LockVerb::List(args) => {
             let rows = list(&connect.client().await?, KeyKind::Lock, args).await?;
-            output.table(|| rows.iter().map(OverviewRow::json).collect(), &locks(&rows), "no lock is held or waited for")
+            output.table(
+                || rows.iter().map(OverviewRow::json).collect(),
+                &locks(&rows),
+                "no lock is held or waited for",
+            )
         }
         LockVerb::Show(target) => {
             let named = target.named(KeyKind::Lock)?;

@@ -63,7 +63,15 @@ pub async fn run(connect: &ConnectArgs, output: &Output, LimitVerb::Show(args): 
     let tone = if verdict.remaining == 0 { Tone::Bad } else { Tone::Good };
     let mut lines = vec![
         ("key", Cell::new(&key)),
-        ("limit", Cell::new(format!("{} in {}, at most {} at once", verdict.limit, spans::shown(verdict.period), verdict.capacity))),
+        (
+            "limit",
+            Cell::new(format!(
+                "{} in {}, at most {} at once",
+                verdict.limit,
+                spans::shown(verdict.period),
+                verdict.capacity
+            )),
+        ),
         ("remaining", Cell::toned(verdict.remaining.to_string(), tone)),
         ("full again in", Cell::new(spans::shown(verdict.reset_after))),
     ];

@@ -39,7 +39,12 @@ use crate::output::{Output, OutputArgs};
 
 /// See and steer what a fleet shares: breakers, locks, bulkheads, limits, policies and dead letters of a server with Resil.
 #[derive(Parser)]
-#[command(name = "resil", version, max_term_width = 100, after_help = "Exit codes: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used.")]
+#[command(
+    name = "resil",
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used."
+)]
 struct Cli {
     #[command(flatten)]
     connect: ConnectArgs,

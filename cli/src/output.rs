@@ -104,7 +104,8 @@ impl Table {
         let headings = self.headings.iter().map(|text| Cell::toned(text, Tone::Heading)).collect();
         let rows: Vec<&Vec<Cell>> = std::iter::once(&headings).chain(&self.rows).collect();
         let columns = self.headings.len();
-        let length = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.chars().count());
+        let length =
+            |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.chars().count());
         let lengths: Vec<usize> = (0..columns).map(|column| length(column).max().unwrap_or(0)).collect();
         let line = |row: &Vec<Cell>| {
             let (mut line, mut left) = (String::new(), width.unwrap_or(usize::MAX));
@@ -215,7 +216,8 @@ impl Output {
 
 /// Characters that a terminal, or the order of a line, obeys.
 fn is_hidden(c: char) -> bool {
-    let is_format = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let is_format =
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     c.is_control() || is_format
 }
 
@@ -265,7 +267,8 @@ pub fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
             b'x' => {
                 let (digits, after) = rest.split_at_checked(2).ok_or(wrong)?;
                 rest = after;
-                let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|d| d.is_ascii_hexdigit()));
+                let digits =
+                    std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|d| d.is_ascii_hexdigit()));
                 u8::from_str_radix(digits.ok_or(wrong)?, 16).map_err(|_| wrong)?
             }
             _ => return Err(wrong.to_owned()),
@@ -326,8 +329,14 @@ mod tests {
 
     #[test]
     fn what_was_escaped_can_be_given_back() {
-        let odd: [&[u8]; 6] =
-            [b"plain", b"a\xff\xfeb", b"\x1b[2J\x07", b"back\\slash\\x41", "é\u{202e}\u{9b}z".as_bytes(), b"\r\n\t\x00"];
+        let odd: [&[u8]; 6] = [
+            b"plain",
+            b"a\xff\xfeb",
+            b"\x1b[2J\x07",
+            b"back\\slash\\x41",
+            "é\u{202e}\u{9b}z".as_bytes(),
+            b"\r\n\t\x00",
+        ];
         for bytes in odd {
             let shown = escaped(bytes);
             assert!(!shown.chars().any(is_hidden), "{shown}");

@@ -118,9 +118,13 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> R
             confirm(&format!("go back to version {} of {}", args.to, escaped(args.name.as_bytes())), args.change.yes)?;
             let change = policies.rollback(&args.name, args.to);
             let changed = change.actor(args.change.by.actor()).reason(args.change.reason.as_str()).await?;
-            let value = || json!({ "name": args.name, "from": args.to, "version": changed.version, "action": changed.action });
+            let value =
+                || json!({ "name": args.name, "from": args.to, "version": changed.version, "action": changed.action });
             let what = escaped(args.name.as_bytes());
-            output.done(value, &format!("{what} is as in version {}: {}, version {}", args.to, word(&changed.action), changed.version))
+            output.done(
+                value,
+                &format!("{what} is as in version {}: {}, version {}", args.to, word(&changed.action), changed.version),
+            )
         }
     }
 }
@@ -168,7 +172,10 @@ async fn show(connect: &ConnectArgs, output: &Output, name: &str, version: Optio
     let mut lines = output.properties(&[
         ("policy", Cell::new(&policy.name)),
         ("version", Cell::new(policy.version.to_string())),
-        ("stored", Cell::new(format!("{} ago by {}: {}", spans::ago(spans::moment(policy.at)), policy.actor, policy.reason))),
+        (
+            "stored",
+            Cell::new(format!("{} ago by {}: {}", spans::ago(spans::moment(policy.at)), policy.actor, policy.reason)),
+        ),
     ]);
     let text = serde_json::to_string_pretty(&document(&policy)).unwrap_or_default();
     lines.extend(text.lines().map(|line| Cell::new(line).text));
@@ -210,7 +217,12 @@ fn show_plan(output: &Output, planned: &[Planned], is_applied: bool) -> Result<(
     for planned in planned {
         let mut line = String::new();
         let tone = if planned.is_change() { Tone::Warn } else { Tone::Dim };
-        crate::output::paint(&mut line, &format!("{} {}", planned.action(), escaped(planned.name.as_bytes())), tone, output.has_colors);
+        crate::output::paint(
+            &mut line,
+            &format!("{} {}", planned.action(), escaped(planned.name.as_bytes())),
+            tone,
+            output.has_colors,
+        );
         lines.push(line);
         for change in planned.changes() {
             let tone = if change.starts_with('+') { Tone::Good } else { Tone::Bad };

@@ -63,7 +63,8 @@ pub struct ActorArgs {
 impl ActorArgs {
     pub fn actor(&self) -> String {
         self.actor.clone().filter(|actor| !actor.is_empty()).unwrap_or_else(|| {
-            let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
+            let user =
+                ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
             format!("{}@{host}", user.unwrap_or_else(|| "unknown".to_owned()))
         })

@@ -5,7 +5,9 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use resil::dead_letters::{CauseCategory, DeadLetters, Diagnosis, LedgerChange, LetterState, RedriveProgress, RedriveRate, RedriveSettings};
+use resil::dead_letters::{
+    CauseCategory, DeadLetters, Diagnosis, LedgerChange, LetterState, RedriveProgress, RedriveRate, RedriveSettings,
+};
 use serde_json::json;
 
 use super::{LedgerArgs, ledger, properties, read_state};
@@ -189,7 +191,10 @@ pub async fn diagnose(connect: &ConnectArgs, output: &Output, args: &DiagnoseArg
     let mut diagnosis = Diagnosis::new(groups, args.category.into(), args.cause.as_str(), args.fix.as_str());
     (diagnosis.decision, diagnosis.auto) = (args.decision.clone(), args.auto);
     let case = ledger.diagnose(&diagnosis).await?;
-    output.done(|| json!({ "case": case }), &format!("case {case}; resil dlq redrive … --case {case} brings its messages back"))
+    output.done(
+        || json!({ "case": case }),
+        &format!("case {case}; resil dlq redrive … --case {case} brings its messages back"),
+    )
 }
 
 pub async fn redrive(connect: &ConnectArgs, output: &Output, args: &RedriveArgs) -> Result<(), Failure> {
@@ -212,7 +217,10 @@ pub async fn redrive(connect: &ConnectArgs, output: &Output, args: &RedriveArgs)
     let progress = follow(&run, output).await?;
     let sentence = format!(
         "{}: {} given out, {} resolved, {} died again",
-        word(&progress.phase), progress.given, progress.resolved, progress.died
+        word(&progress.phase),
+        progress.given,
+        progress.resolved,
+        progress.died
     );
     output.done(|| as_json(&progress), &sentence)?;
     if word(&progress.phase) == "finished" { Ok(()) } else { Err(Failure::Said) }
@@ -226,7 +234,10 @@ async fn follow(run: &resil::dead_letters::RedriveRun, output: &Output) -> Resul
         match run.progress().await {
             Ok(progress) => {
                 let RedriveProgress { given, resolved, died, active, .. } = &progress;
-                let line = format!("{}: {given} given out, {active} under way, {resolved} resolved, {died} died", word(&progress.phase));
+                let line = format!(
+                    "{}: {given} given out, {active} under way, {resolved} resolved, {died} died",
+                    word(&progress.phase)
+                );
                 if is_live {
                     let _ = write!(err, "\r\x1b[K{line}");
                 }
@@ -253,7 +264,13 @@ pub async fn stop(connect: &ConnectArgs, output: &Output, args: &StopArgs) -> Re
     let ledger = open(connect, &args.ledger, &args.change.by).await?;
     confirm(&format!("stop the redrive of case {}", args.case), args.change.yes)?;
     let progress = resil::correlation::correlated(args.change.reason.clone(), ledger.stop(args.case)).await?;
-    let sentence = format!("{}: {} given out, {} resolved, {} died", word(&progress.phase), progress.given, progress.resolved, progress.died);
+    let sentence = format!(
+        "{}: {} given out, {} resolved, {} died",
+        word(&progress.phase),
+        progress.given,
+        progress.resolved,
+        progress.died
+    );
     output.done(|| as_json(&progress), &sentence)
 }
 

@@ -15,8 +15,22 @@ pub const NAMED_MAX: usize = 100;
 const LABEL_MAX: usize = 128;
 /// What INFO has that goes up and down, beside the numbers of keys.
 const GAUGES: [&str; 16] = [
-    "eviction_risk", "blocked_waiters", "async_waiters", "sessions", "bound", "dlq_bytes", "waiters", "oldest_wait_ms", "ledgers",
-    "policies", "breakers_open", "breakers_half_open", "breakers_closed", "bytes", "top_enabled", "locks_held",
+    "eviction_risk",
+    "blocked_waiters",
+    "async_waiters",
+    "sessions",
+    "bound",
+    "dlq_bytes",
+    "waiters",
+    "oldest_wait_ms",
+    "ledgers",
+    "policies",
+    "breakers_open",
+    "breakers_half_open",
+    "breakers_closed",
+    "bytes",
+    "top_enabled",
+    "locks_held",
 ];
 const BREAKER_STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
@@ -66,10 +80,13 @@ impl Page {
     }
 
     fn add(&mut self, name: &str, kind: &'static str, help: &str, part: &str, value: &str) {
-        let family = self.0.entry(name.to_owned()).or_insert_with(|| Family { kind, help: help.to_owned(), series: Vec::new() });
+        let family =
+            self.0.entry(name.to_owned()).or_insert_with(|| Family { kind, help: help.to_owned(), series: Vec::new() });
         match family.series.iter_mut().find(|(own, _)| own == part) {
             // Nodes of a cluster: their numbers add up.
-            Some((_, sum)) => *sum = (sum.parse::<f64>().unwrap_or(0.0) + value.parse::<f64>().unwrap_or(0.0)).to_string(),
+            Some((_, sum)) => {
+                *sum = (sum.parse::<f64>().unwrap_or(0.0) + value.parse::<f64>().unwrap_or(0.0)).to_string()
+            }
             None => family.series.push((part.to_owned(), value.to_owned())),
         }
     }
@@ -131,7 +148,8 @@ impl Page {
             let part = labels(&[("state", state.as_bytes())]);
             self.add("resil_breakers", "gauge", "Breakers by their state.", &part, &count.to_string());
         }
-        let is_open = |row: &&OverviewRow| ["open", "forced-open"].iter().any(|state| row.bytes("state") == state.as_bytes());
+        let is_open =
+            |row: &&OverviewRow| ["open", "forced-open"].iter().any(|state| row.bytes("state") == state.as_bytes());
         let others = |row: &&OverviewRow| !is_open(row) && row.bytes("state") != b"closed";
         let help = "Breakers that are not closed, by name: 1. At most 100, open ones first.";
         for row in rows.iter().filter(is_open).chain(rows.iter().filter(others)).take(NAMED_MAX) {
@@ -156,14 +174,26 @@ impl Page {
             for row in waited.into_iter().take(NAMED_MAX) {
                 let part = labels(&[("lock", row.shown())]);
                 let count = number(row, "waiters").to_string();
-                self.add("resil_lock_waiters_by_key", "gauge", "Calls that wait for a lock, at most 100 locks.", &part, &count);
+                self.add(
+                    "resil_lock_waiters_by_key",
+                    "gauge",
+                    "Calls that wait for a lock, at most 100 locks.",
+                    &part,
+                    &count,
+                );
             }
         }
     }
 
     pub fn bulkheads(&mut self, rows: &[OverviewRow]) {
         let waiters: i64 = rows.iter().filter_map(|row| row.number("waiters")).sum();
-        self.add("resil_bulkheads", "gauge", "Shared bulkheads that are used or waited for.", "", &rows.len().to_string());
+        self.add(
+            "resil_bulkheads",
+            "gauge",
+            "Shared bulkheads that are used or waited for.",
+            "",
+            &rows.len().to_string(),
+        );
         self.add("resil_bulkhead_waiters", "gauge", "Calls that wait for shared bulkheads.", "", &waiters.to_string());
     }
 
@@ -181,7 +211,13 @@ impl Page {
             for (field, help) in families {
                 let part = labels(&[("ledger", row.shown())]);
                 let value = row.number(field).unwrap_or(0).to_string();
-                self.add(&format!("resil_dlq_{field}"), "gauge", &format!("{help} At most 100 ledgers."), &part, &value);
+                self.add(
+                    &format!("resil_dlq_{field}"),
+                    "gauge",
+                    &format!("{help} At most 100 ledgers."),
+                    &part,
+                    &value,
+                );
             }
         }
     }
@@ -194,7 +230,13 @@ impl Page {
             for row in rows {
                 let part = labels(&[("key", &row.key), ("kind", row.bytes("kind"))]);
                 let value = row.number("estimate").unwrap_or(0).to_string();
-                self.add("resil_denied_by_key_estimate", "gauge", "Refusals of the last minute: an estimate.", &part, &value);
+                self.add(
+                    "resil_denied_by_key_estimate",
+                    "gauge",
+                    "Refusals of the last minute: an estimate.",
+                    &part,
+                    &value,
+                );
             }
         }
     }
@@ -247,7 +289,14 @@ mod tests {
         page.info(info);
         let text = page.text();
         for name in ["lock_wait", "hold"] {
-            for line in [r#"_bucket{le="0.001"} 1"#, r#"_bucket{le="0.002"} 3"#, r#"_bucket{le="0.005"} 4"#, r#"_bucket{le="+Inf"} 6"#, "_sum 0.017", "_count 6"] {
+            for line in [
+                r#"_bucket{le="0.001"} 1"#,
+                r#"_bucket{le="0.002"} 3"#,
+                r#"_bucket{le="0.005"} 4"#,
+                r#"_bucket{le="+Inf"} 6"#,
+                "_sum 0.017",
+                "_count 6",
+            ] {
                 assert!(text.contains(&format!("resil_{name}_seconds{line}\n")), "{line} in {text}");
             }
         }

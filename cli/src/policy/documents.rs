@@ -109,7 +109,8 @@ pub fn read_files(files: &[PathBuf], name: Option<&str>) -> Result<BTreeMap<Stri
             }
             None => {
                 let all = PolicyFile::from_text(&text).map_err(|error| invalid(&shown, &error))?;
-                let one = |name: &String| Ok((name.clone(), all.settings(name).map_err(|error| invalid(&shown, &error))?));
+                let one =
+                    |name: &String| Ok((name.clone(), all.settings(name).map_err(|error| invalid(&shown, &error))?));
                 all.policies.keys().map(one).collect::<Result<_, Failure>>()?
             }
         };
@@ -137,7 +138,12 @@ pub async fn plan(policies: &Policies, documents: BTreeMap<String, String>) -> R
 }
 
 /// Stores what differs, each only if it is as it was compared. If one is refused, those before it are taken back.
-pub async fn apply(policies: &Policies, mut planned: Vec<Planned>, actor: &str, reason: &str) -> Result<Vec<Planned>, Failure> {
+pub async fn apply(
+    policies: &Policies,
+    mut planned: Vec<Planned>,
+    actor: &str,
+    reason: &str,
+) -> Result<Vec<Planned>, Failure> {
     for at in 0..planned.len() {
         let one = &planned[at];
         if !one.is_change() {
@@ -178,7 +184,8 @@ async fn take_back(policies: &Policies, done: &[Planned], actor: &str) -> Vec<St
             Some((_, before)) => policies.set(&one.name, before.clone()),
             None => policies.delete(&one.name),
         };
-        let change = change.expecting(version).actor(actor).reason("taken back: another policy of the same apply was refused");
+        let change =
+            change.expecting(version).actor(actor).reason("taken back: another policy of the same apply was refused");
         if change.await.is_err() {
             left.push(one.name.clone());
         }

@@ -5,12 +5,23 @@ use crate::output::{Cell, Table, Tone, escaped, paint};
 use crate::overview::OverviewRow;
 
 /// `size` is width and height; without one everything is shown.
-pub fn draw(picture: &Picture, trouble: Option<&str>, has_colors: bool, rows: usize, size: Option<(usize, usize)>) -> Vec<String> {
+pub fn draw(
+    picture: &Picture,
+    trouble: Option<&str>,
+    has_colors: bool,
+    rows: usize,
+    size: Option<(usize, usize)>,
+) -> Vec<String> {
     let width = size.map(|(width, _)| width);
     let mut lines = vec![headline(picture, trouble, has_colors, width)];
     let parts = [
         ("BREAKERS", "none", first(&picture.breakers, rows, crate::breaker::table), picture.breakers.len()),
-        ("LOCKS", "none is held or waited for", first(&picture.locks, rows, crate::holding::locks), picture.locks.len()),
+        (
+            "LOCKS",
+            "none is held or waited for",
+            first(&picture.locks, rows, crate::holding::locks),
+            picture.locks.len(),
+        ),
         denied(picture, rows),
         ("LEDGERS", "none", first(&picture.ledgers, rows, crate::dlq::table), picture.ledgers.len()),
     ];

@@ -81,7 +81,10 @@ fn a_policy_can_be_compared_and_rolled_back() {
     ok(&url, &["policy", "rollback", "pay", "--to", "1", "--reason", "back"]);
     assert_eq!(read(&url, &["policy", "show", "pay"])["policy"]["retry"]["maxAttempts"], json!(3));
     let history = read(&url, &["policy", "history", "pay"]);
-    assert_eq!((history.as_array().map(Vec::len), &history[0]["reason"], &history[1]["actor"]), (Some(3), &json!("back"), &json!("bob")));
+    assert_eq!(
+        (history.as_array().map(Vec::len), &history[0]["reason"], &history[1]["actor"]),
+        (Some(3), &json!("back"), &json!("bob"))
+    );
 }
 
 #[test]
@@ -90,7 +93,10 @@ fn dead_letters_are_diagnosed_and_redriven() {
     let url = server.url();
     let key = "resil:dlq:{orders}";
     let secret = "payload-4711";
-    ask(&mut server.connect(), &["RES.DLQ", "FAIL", key, "kafka/1", "ERROR", "timeout", "PAYLOAD", secret, "TYPE", "Order", "FINAL"]);
+    ask(
+        &mut server.connect(),
+        &["RES.DLQ", "FAIL", key, "kafka/1", "ERROR", "timeout", "PAYLOAD", secret, "TYPE", "Order", "FINAL"],
+    );
     let ledgers = read(&url, &["dlq", "list"]);
     assert_eq!((&ledgers[0]["name"], &ledgers[0]["dead"]), (&json!("orders"), &json!(1)));
     let group = read(&url, &["dlq", "groups", "orders"])[0]["group"].as_str().expect("a group").to_owned();
@@ -98,7 +104,19 @@ fn dead_letters_are_diagnosed_and_redriven() {
     assert_eq!((&letter["state"], &letter["payloadBytes"]), (&json!("dead"), &json!(12)));
     assert!(!letter.to_string().contains(secret), "a payload is not shown");
     assert_eq!(read(&url, &["dlq", "show", "orders", "--state", "dead"])[0]["id"], json!("kafka/1"));
-    let diagnose = ["dlq", "diagnose", "orders", "--group", &group, "--category", "infrastructure", "--cause", "net", "--fix", "cable"];
+    let diagnose = [
+        "dlq",
+        "diagnose",
+        "orders",
+        "--group",
+        &group,
+        "--category",
+        "infrastructure",
+        "--cause",
+        "net",
+        "--fix",
+        "cable",
+    ];
     let case = read(&url, &diagnose)["case"].to_string();
     let redrive = ["dlq", "redrive", "orders", "--case", &case, "--reason", "fixed"];
     assert_eq!(read(&url, &[&redrive[..], &["--dry-run"]].concat())["matched"], json!(1));
@@ -125,5 +143,10 @@ fn dead_letters_are_diagnosed_and_redriven() {
     assert_eq!(read(&url, &["dlq", "purge", "orders", "--older", "90d", "--reason", "old"])["purged"], json!(0));
     assert_eq!(run(resil(&url, &["dlq", "seen", "orders", "--alert", "77"])).code, 1);
     let audit = read(&url, &["dlq", "audit", "orders"]);
-    assert!(audit.as_array().is_some_and(|rows| rows.iter().any(|row| row["actor"].as_str().is_some_and(|actor| actor.starts_with("ann@")))), "{audit}");
+    assert!(
+        audit.as_array().is_some_and(|rows| rows
+            .iter()
+            .any(|row| row["actor"].as_str().is_some_and(|actor| actor.starts_with("ann@")))),
+        "{audit}"
+    );
 }

@@ -29,18 +29,36 @@ fn the_examples_of_the_page_run() {
     let mut connection = server.connect();
     ask(&mut connection, &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-1", "60s"]);
     ask(&mut connection, &["RES.BULKHEAD", "ENTER", "resil:bulkhead:{reports}", "job-1", "10", "60s"]);
-    let fail = ["RES.DLQ", "FAIL", "resil:dlq:{orders}", "kafka/42", "ERROR", "timeout", "PAYLOAD", "x", "TYPE", "OrderCreated", "FINAL"];
+    let fail = [
+        "RES.DLQ",
+        "FAIL",
+        "resil:dlq:{orders}",
+        "kafka/42",
+        "ERROR",
+        "timeout",
+        "PAYLOAD",
+        "x",
+        "TYPE",
+        "OrderCreated",
+        "FINAL",
+    ];
     ask(&mut connection, &fail);
     let dir = tempfile::tempdir().expect("a folder");
-    std::fs::write(dir.path().join("policies.yaml"), "policies: { payments: { retry: { maxAttempts: 4 } } }").expect("written");
-    let path = format!("{}:{}", binary().parent().expect("a folder").display(), std::env::var("PATH").unwrap_or_default());
+    std::fs::write(dir.path().join("policies.yaml"), "policies: { payments: { retry: { maxAttempts: 4 } } }")
+        .expect("written");
+    let path =
+        format!("{}:{}", binary().parent().expect("a folder").display(), std::env::var("PATH").unwrap_or_default());
     let examples = blocks(&page("cli.md"), "sh");
     assert!(examples.len() > 40, "{examples:#?}");
     for example in examples {
         let (line, comment) = example.split_once("   # ").unwrap_or((&example, ""));
         let wanted = comment.strip_prefix("exits ").map_or(0, |code| code.parse().expect("a code"));
         let mut bash = Command::new("bash");
-        bash.args(["-c", line]).current_dir(dir.path()).env("PATH", &path).env("RESIL_URL", server.url()).stdin(Stdio::null());
+        bash.args(["-c", line])
+            .current_dir(dir.path())
+            .env("PATH", &path)
+            .env("RESIL_URL", server.url())
+            .stdin(Stdio::null());
         let ran = run(bash);
         assert_eq!(ran.code, wanted, "{line}: {}{}", ran.out, ran.err);
     }
@@ -58,7 +76,11 @@ fn every_verb_has_an_example() {
         ("dlq", "list show groups diagnose redrive stop close hold purge alerts seen audit config"),
     ] {
         for subverb in subverbs.split(' ') {
-            assert!(page.contains(&format!("\nresil {verb} {subverb} ")) || page.contains(&format!("\nresil {verb} {subverb}\n")), "{verb} {subverb}");
+            assert!(
+                page.contains(&format!("\nresil {verb} {subverb} "))
+                    || page.contains(&format!("\nresil {verb} {subverb}\n")),
+                "{verb} {subverb}"
+            );
         }
     }
     for verb in ["top", "doctor", "watch", "bench", "exporter", "completion"] {
@@ -68,7 +90,8 @@ fn every_verb_has_an_example() {
 
 #[test]
 fn every_alert_has_its_runbook() {
-    let rules = std::fs::read_to_string(format!("{}/../deploy/prometheus/alerts.yaml", env!("CARGO_MANIFEST_DIR"))).expect("rules");
+    let rules = std::fs::read_to_string(format!("{}/../deploy/prometheus/alerts.yaml", env!("CARGO_MANIFEST_DIR")))
+        .expect("rules");
     let page = page("operations.md");
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() >= 10);
@@ -82,7 +105,8 @@ fn every_alert_has_its_runbook() {
 fn the_rules_of_the_page_give_what_they_say() {
     let server = Server::fresh();
     let mut connection = server.connect();
-    let rules: Vec<String> = blocks(&page("operations.md"), "text").into_iter().filter(|line| line.starts_with("ACL SETUSER")).collect();
+    let rules: Vec<String> =
+        blocks(&page("operations.md"), "text").into_iter().filter(|line| line.starts_with("ACL SETUSER")).collect();
     assert_eq!(rules.len(), 3);
     // Commands that this server's module does not have yet cannot be granted.
     let is_known = |connection: &mut redis::Connection, name: &str| {

@@ -64,11 +64,20 @@ fn metrics_tell_what_the_server_counts() {
     }
     assert!(get(&address, "/nosuch", "").starts_with("HTTP/1.1 404"));
     let body = page.split("\r\n\r\n").nth(1).unwrap_or_default();
-    let mut check = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("promtool");
+    let mut check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
     check.stdin.take().expect("piped").write_all(body.as_bytes()).expect("read");
     let checked = check.wait_with_output().expect("it ends");
     // Lints, such as names without a unit, are no errors.
-    assert!(checked.status.code() == Some(0) || checked.status.code() == Some(3), "{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(
+        checked.status.code() == Some(0) || checked.status.code() == Some(3),
+        "{}",
+        String::from_utf8_lossy(&checked.stderr)
+    );
 }
 
 #[test]
@@ -145,7 +154,8 @@ impl Drop for Prometheus {
 impl Prometheus {
     fn start(target: &str) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let config = format!(
             "global: {{ scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms }}\nrule_files: [\"{}\"]\n\
              scrape_configs: [{{ job_name: resil, static_configs: [{{ targets: [\"{target}\"] }}] }}]\n",
@@ -166,7 +176,8 @@ impl Prometheus {
     fn query(&self, expression: &str) -> Option<String> {
         TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let page = get(&format!("127.0.0.1:{}", self.port), &format!("/api/v1/query?query={expression}"), "");
-        let reply: Value = page.find('{').and_then(|at| serde_json::from_str(page[at..page.rfind('}')? + 1].trim()).ok())?;
+        let reply: Value =
+            page.find('{').and_then(|at| serde_json::from_str(page[at..page.rfind('}')? + 1].trim()).ok())?;
         reply["data"]["result"][0]["value"][1].as_str().map(str::to_owned)
     }
 }

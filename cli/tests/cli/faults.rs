@@ -28,7 +28,9 @@ fn a_password_is_never_shown() {
     let dead = format!("redis://:{SECRET}@127.0.0.1:1");
     let odd = format!("redis://:{SECRET}@127.0.0.1:x");
     for url in [&wrong, &dead, &odd] {
-        for args in [&["breaker", "list"][..], &["doctor"], &["doctor", "--json"], &["watch", "--for", "300ms"], &["nosuch"]] {
+        for args in
+            [&["breaker", "list"][..], &["doctor"], &["doctor", "--json"], &["watch", "--for", "300ms"], &["nosuch"]]
+        {
             let ran = run(resil(url, args));
             assert_ne!((ran.code, args[0]), (0, "breaker"), "{}", ran.out);
             assert!(!ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{args:?}: {}{}", ran.out, ran.err);
@@ -60,11 +62,14 @@ fn a_server_without_the_module_is_told() {
 
 #[test]
 fn doctor_finds_what_is_wrong() {
-    let server = Server::start(Options::default().config("maxmemory", "100mb").config("maxmemory-policy", "allkeys-lru"));
+    let server =
+        Server::start(Options::default().config("maxmemory", "100mb").config("maxmemory-policy", "allkeys-lru"));
     let ran = run(resil(&server.url(), &["doctor", "--json"]));
     assert_eq!(ran.code, 1, "{}", ran.out);
     let checks = ran.json()["checks"].clone();
-    let level = |check: &str| checks.as_array().and_then(|all| all.iter().find(|row| row["check"] == check)).map(|row| row["level"].clone());
+    let level = |check: &str| {
+        checks.as_array().and_then(|all| all.iter().find(|row| row["check"] == check)).map(|row| row["level"].clone())
+    };
     assert_eq!(level("eviction"), Some("fail".into()), "{checks}");
     for check in ["server", "module", "clock", "rights"] {
         assert_eq!(level(check), Some("ok".into()), "{check} of {checks}");
@@ -106,8 +111,16 @@ fn watch_goes_on_after_the_server_was_killed() {
 fn a_reader_that_is_gone_is_no_error() {
     let server = Server::fresh();
     let program = crate::scene::binary();
-    let line = format!("set -o pipefail; '{}' completion bash | head -c 10 >/dev/null; echo code ${{PIPESTATUS[0]}}", program.display());
-    let out = std::process::Command::new("bash").args(["-c", &line]).env("RESIL_URL", server.url()).output().expect("bash runs");
-    let (out, err) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    let line = format!(
+        "set -o pipefail; '{}' completion bash | head -c 10 >/dev/null; echo code ${{PIPESTATUS[0]}}",
+        program.display()
+    );
+    let out = std::process::Command::new("bash")
+        .args(["-c", &line])
+        .env("RESIL_URL", server.url())
+        .output()
+        .expect("bash runs");
+    let (out, err) =
+        (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     assert_eq!((out.trim(), err.as_str()), ("code 0", ""));
 }

@@ -5,5 +5,5 @@ mod documents;
 mod exporter;
 mod faults;
 mod reading;
-mod screens;
 mod scene;
+mod screens;

@@ -8,11 +8,20 @@ use crate::scene::{BOUND, json as read, ok, resil, run};
 #[test]
 fn a_breaker_is_found_by_the_name_of_the_sdks() {
     let server = Server::fresh();
-    ask(&mut server.connect(), &["RES.BREAKER", "FORCE", "resil:breaker:{payments}", "OPEN", "ACTOR", "ann", "REASON", "bank"]);
+    ask(
+        &mut server.connect(),
+        &["RES.BREAKER", "FORCE", "resil:breaker:{payments}", "OPEN", "ACTOR", "ann", "REASON", "bank"],
+    );
     let shown = read(&server.url(), &["breaker", "show", "payments"]);
-    assert_eq!((&shown["state"], &shown["exists"], &shown["key"]), (&json!("forced-open"), &json!(true), &json!("resil:breaker:{payments}")));
+    assert_eq!(
+        (&shown["state"], &shown["exists"], &shown["key"]),
+        (&json!("forced-open"), &json!(true), &json!("resil:breaker:{payments}"))
+    );
     assert_eq!((&shown["forced"]["by"], &shown["forced"]["reason"]), (&json!("ann"), &json!("bank")));
-    assert_eq!(read(&server.url(), &["breaker", "show", "--key", "resil:breaker:{payments}"])["name"], json!("payments"));
+    assert_eq!(
+        read(&server.url(), &["breaker", "show", "--key", "resil:breaker:{payments}"])["name"],
+        json!("payments")
+    );
     let listed = read(&server.url(), &["breaker", "list"]);
     assert_eq!((&listed[0]["name"], &listed[0]["state"]), (&json!("payments"), &json!("forced-open")));
     assert_eq!(read(&server.url(), &["breaker", "list", "--state", "closed"]), json!([]));
@@ -33,10 +42,18 @@ fn a_held_lock_shows_its_holder_and_waiters() {
     let server = Server::fresh();
     ask(&mut server.connect(), &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-1", "30s"]);
     let mut other = server.connect();
-    let waiting = std::thread::spawn(move || drop(resil_harness::reply(&mut other, &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-2", "30s", "WAIT", "20s"])));
+    let waiting = std::thread::spawn(move || {
+        drop(resil_harness::reply(
+            &mut other,
+            &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-2", "30s", "WAIT", "20s"],
+        ))
+    });
     eventually("worker-2 waits", BOUND, || read(&server.url(), &["lock", "list"])[0]["waiters"] == json!(1));
     let shown = read(&server.url(), &["lock", "show", "stock"]);
-    assert_eq!((&shown["holders"][0]["owner"], &shown["waiters"][0]["owner"]), (&json!("worker-1"), &json!("worker-2")));
+    assert_eq!(
+        (&shown["holders"][0]["owner"], &shown["waiters"][0]["owner"]),
+        (&json!("worker-1"), &json!("worker-2"))
+    );
     let table = ok(&server.url(), &["lock", "list"]);
     assert!(table.contains("contended") && table.contains("worker-1"), "{table}");
     ok(&server.url(), &["lock", "break", "stock", "--reason", "test"]);

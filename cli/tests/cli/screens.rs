@@ -51,7 +51,10 @@ fn frames(text: &str) -> Vec<Vec<String>> {
 #[test]
 fn top_fits_every_terminal_and_gives_it_back() {
     let server = Server::fresh();
-    ask(&mut server.connect(), &["RES.BREAKER", "FORCE", "resil:breaker:{payments}", "OPEN", "REASON", "a long reason, so that lines are cut"]);
+    ask(
+        &mut server.connect(),
+        &["RES.BREAKER", "FORCE", "resil:breaker:{payments}", "OPEN", "REASON", "a long reason, so that lines are cut"],
+    );
     for (columns, rows) in [(120, 40), (40, 10), (10, 3), (1, 1)] {
         let text = on_a_terminal(&server.url(), columns, rows, || std::thread::sleep(Duration::from_millis(700)));
         let frames = frames(&text);
@@ -61,7 +64,10 @@ fn top_fits_every_terminal_and_gives_it_back() {
             assert!(frame.iter().all(|line| line.chars().count() <= columns as usize), "{columns}x{rows}: {frame:#?}");
         }
         if columns >= 100 {
-            assert!(frames.iter().flatten().any(|line| line.contains("payments") && line.contains("forced-open")), "{frames:#?}");
+            assert!(
+                frames.iter().flatten().any(|line| line.contains("payments") && line.contains("forced-open")),
+                "{frames:#?}"
+            );
         }
         assert!(text.contains("\x1b[?1049l"), "the page of before is back");
     }
@@ -94,7 +100,11 @@ fn colours_are_for_terminals_alone() {
     let line = format!("'{}' breaker list", binary().display());
     let on_terminal = |no_color: &str| {
         let mut script = Command::new("script");
-        script.args(["-qefc", &line, "/dev/null"]).env("RESIL_URL", server.url()).env("NO_COLOR", no_color).stdin(Stdio::null());
+        script
+            .args(["-qefc", &line, "/dev/null"])
+            .env("RESIL_URL", server.url())
+            .env("NO_COLOR", no_color)
+            .stdin(Stdio::null());
         run(script).out
     };
     assert!(on_terminal("").contains("\x1b[31m"));

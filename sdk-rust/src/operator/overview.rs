@@ -167,7 +167,8 @@ impl Operator {
         keys.sort();
         keys.dedup();
         let mut rows = Vec::new();
-        let looks = stream::iter(keys).map(|key| async move { Ok::<_, Error>((self.looked_at(kind, &key).await?, key)) });
+        let looks =
+            stream::iter(keys).map(|key| async move { Ok::<_, Error>((self.looked_at(kind, &key).await?, key)) });
         let mut looks = std::pin::pin!(looks.buffered(READ_AT_ONCE));
         while let Some((fields, key)) = looks.try_next().await? {
             if filter.limit > 0 && rows.len() >= filter.limit {
@@ -176,7 +177,9 @@ impl Operator {
             let Some(fields) = fields else { continue };
             let row = KeyRow { key, fields };
             let is_wanted = |state: &String| {
-                row.fields.iter().any(|(name, value)| name == "state" && *value == RowField::Bytes(state.clone().into_bytes()))
+                row.fields
+                    .iter()
+                    .any(|(name, value)| name == "state" && *value == RowField::Bytes(state.clone().into_bytes()))
             };
             if filter.state.as_ref().is_none_or(is_wanted) {
                 rows.push(row);
@@ -230,7 +233,10 @@ impl Operator {
                     ("held_ms", oldest.map_or(RowField::Nothing, |holder| ms(holder.held))),
                     ("lease_left_ms", oldest.map_or(RowField::Nothing, |holder| ms(holder.remaining))),
                     ("waiters", number(seen.waiters_total)),
-                    ("oldest_wait_ms", seen.waiters.iter().map(|waiter| waiter.waited).max().map_or(RowField::Nothing, ms)),
+                    (
+                        "oldest_wait_ms",
+                        seen.waiters.iter().map(|waiter| waiter.waited).max().map_or(RowField::Nothing, ms),
+                    ),
                 ]
             }
             KeyKind::Policy => {
@@ -275,7 +281,8 @@ impl Operator {
         };
         let mut rows = Vec::new();
         for reply in replies {
-            let page = reply.into_array().and_then(|rows| rows.into_iter().map(read_row).collect::<Result<Vec<_>, _>>());
+            let page =
+                reply.into_array().and_then(|rows| rows.into_iter().map(read_row).collect::<Result<Vec<_>, _>>());
             rows.extend(page.map_err(unexpected)?);
         }
         Ok(Some(rows))
