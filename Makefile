@@ -67,7 +67,7 @@ setup: # what building needs; quick when nothing is missing
 languages: # the same, and what the SDKs of Python and Node need
 	@scripts/setup --languages
 
-brokers: # what the tests of workers need: RabbitMQ and Postgres, as programs and not as services
+brokers: # what the tests of workers and of the exporter need: RabbitMQ, Postgres and Prometheus, as programs and not as services
 	@scripts/setup --brokers
 
 servers: setup # what testing needs: one Valkey for sure, newer servers if they can be had

@@ -19,6 +19,7 @@
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
 //! - `policy` (a feature): the one schema of policy documents, and the small machines that adapt to what happens.
 //! - [`guard`]: stored policies: a whole policy in two commands, for any language.
+//! - [`heavy_hitters`]: which keys come most often, in a fixed amount of memory.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
@@ -35,6 +36,7 @@ pub mod circuit_breaker;
 pub mod codec;
 pub mod dead_letters;
 pub mod guard;
+pub mod heavy_hitters;
 pub mod idempotency;
 pub mod limits;
 pub mod lock;

@@ -269,6 +269,14 @@ pub fn waits(client: ClientId) -> bool {
     with(|clients| clients.by_client.contains_key(&client))
 }
 
+/// The calls that have waited longest, and for which keys; at most `most`.
+pub fn longest_waiting(most: usize) -> Vec<(WaiterId, Rc<KeyName>)> {
+    with(|clients| {
+        let waiting = clients.calls.iter().take(most).filter(|(_, call)| call.reply.is_none());
+        waiting.map(|(id, call)| (*id, Rc::clone(&call.name))).collect()
+    })
+}
+
 fn remove(id: WaiterId) -> Option<WaitingCall> {
     let call = with(|clients| clients.forget(id))?;
     match call.target {

@@ -20,6 +20,7 @@
 //! | `max-ledgers-percent` | 25 | how much of maxmemory all ledgers may take together |
 //! | `max-resolved` | 100000 | resolved entries that one ledger remembers |
 //! | `require-noeviction` | no | RES.LOCK, RES.BULKHEAD and RES.IDEMP refuse while maxmemory-policy could evict their keys |
+//! | `top` | yes | count which keys are refused most, for RES.TOP DENIED; can only be set at load |
 //! | `test-clock` | no | load argument only, for tests: `yes` registers `RES._CLOCK`; an instant in microseconds stops the clock there from the load on |
 
 use std::ffi::CStr;
@@ -72,6 +73,7 @@ impl Number {
 static CELL_COMPAT: Flag = Flag::new(c"cell-compat", true, true);
 static PROMOTION_GRACE: Flag = Flag::new(c"promotion-grace", true, false);
 static REQUIRE_NOEVICTION: Flag = Flag::new(c"require-noeviction", false, false);
+static TOP: Flag = Flag::new(c"top", true, true);
 static TEST_CLOCK: Flag = Flag::new(c"test-clock", false, true);
 static WINDOW_LIMIT_MAX: Number =
     Number::new(c"window-limit-max", WINDOW_LIMIT_DEFAULT as i64, 1, WINDOW_LIMIT_CEILING as i64);
@@ -96,7 +98,7 @@ static MAX_RESOLVED: Number = Number::new(c"max-resolved", RESOLVED_DEFAULT as i
 static MAXMEMORY: AtomicI64 = AtomicI64::new(0);
 
 /// Those the server knows; `test-clock` is not among them.
-static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
+static FLAGS: [&Flag; 4] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION, &TOP];
 static NUMBERS: [&Number; 15] = [
     &WINDOW_LIMIT_MAX,
     &MAX_LEASE,
@@ -124,6 +126,11 @@ const LOAD: Page = Page {
                      [test-clock yes|no|microseconds]",
     is_read_only: false,
 };
+
+/// Whether denials are counted by key.
+pub fn keeps_top() -> bool {
+    TOP.get()
+}
 
 pub fn cell_compat() -> bool {
     CELL_COMPAT.get()

@@ -23,6 +23,7 @@ use resil_wire::dead_letters::TakenReply;
 use resil_wire::guard::GuardEntered;
 use resil_wire::idempotency::Begun;
 use resil_wire::lock::Acquired;
+use resil_wire::overview::OverviewKind;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::Joined;
 
@@ -87,6 +88,8 @@ pub trait ServerMachine: Machine {
     const TYPE_NAME: &'static CStr;
     /// Fences are the server's, not a type's: one of the types carries them in snapshots.
     const CARRIES_FENCES: bool = false;
+    /// Under what `RES.LIST` shows its keys, if it does.
+    const LISTED: Option<OverviewKind> = None;
     fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType>;
     fn queues() -> &'static LocalKey<RefCell<Queues<Self::Request>>>;
     fn keys() -> &'static Gauge;
@@ -159,6 +162,7 @@ impl<const L: bool> ServerMachine for Holding<L> {
     const INFO_NAME: &'static str = Self::EVENT_NAME;
     const TYPE_NAME: &'static CStr = if L { c"resil-lck" } else { c"resil-blk" };
     const CARRIES_FENCES: bool = L;
+    const LISTED: Option<OverviewKind> = Some(if L { OverviewKind::Lock } else { OverviewKind::Bulkhead });
 
     fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
         static HANDLES: [AtomicPtr<raw::RedisModuleType>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
@@ -288,6 +292,7 @@ impl ServerMachine for Ledgers {
     const EVENT_NAME: &'static str = "ledger";
     const INFO_NAME: &'static str = "dlq";
     const TYPE_NAME: &'static CStr = c"resil-dlq";
+    const LISTED: Option<OverviewKind> = Some(OverviewKind::Dlq);
     statics!(Ledgers);
 
     fn event(edit: &LedgerEdit) -> Option<&'static CStr> {
@@ -336,6 +341,7 @@ impl ServerMachine for Guards {
     const EVENT_NAME: &'static str = "guard";
     const INFO_NAME: &'static str = "guard";
     const TYPE_NAME: &'static CStr = c"resil-pol";
+    const LISTED: Option<OverviewKind> = Some(OverviewKind::Policy);
     statics!(Guards);
 
     fn event(edit: &GuardEdit) -> Option<&'static CStr> {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use resil_core::Instant;
 use resil_core::waited::queue::{Queue, WaiterId};
+use resil_core::{Instant, Span};
 
 use crate::machines::{Kind, ServerMachine, for_kind};
 
@@ -77,6 +77,13 @@ pub fn find(name: &KeyName, id: WaiterId) -> Option<(usize, Arc<[u8]>)> {
     for_kind!(name.kind, M => {
         look::<M, _>(name.db, &name.key, |queue| find(queue.position(id), queue.owner_of(id)))
     })
+}
+
+/// Who a waiter is, and for how long it has waited.
+pub fn waiter(name: &KeyName, id: WaiterId, now: Instant) -> Option<(Arc<[u8]>, Span)> {
+    for_kind!(name.kind, M => look::<M, _>(name.db, &name.key, |queue| {
+        queue.waiter(id).map(|waiter| (Arc::clone(&waiter.owner), waiter.waited(now)))
+    }))
 }
 
 /// Changes the queue in its place, if there is one.

@@ -161,6 +161,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         let weight = M::weight(state);
         let mut key = WaitedKey { state, queue: &mut queue };
         let outcome = fences::with_setting(now, heard, |setting| step(&mut key, setting));
+        let max = queue.max;
         queues::put::<M>(self.db, self.name, queue);
         if !outcome.edits.is_empty() {
             if was_due.is_some() {
@@ -183,6 +184,9 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                 publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
                 M::announce(call, self.name, state, &outcome.edits, now);
             }
+        }
+        if let (Some(max), Some(value)) = (max, self.value()) {
+            value.set_newest_max(max);
         }
         self.arm(outcome.timer_at);
         if !self.exists() && outcome.timer_at.is_some_and(|at| at <= now) {

@@ -34,7 +34,7 @@
 //! work, none of which can take the others down), [`shutdown`].
 //!
 //! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
-//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
+//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (the names of metrics and events), [`operator`] (by the key, for those who run the fleet), [`health`], [`settings`] (all of it as plain structures).
 //!
 //! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
 //!
@@ -159,6 +159,8 @@ pub(crate) mod keys;
 pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
+pub mod operator;
+pub mod overview;
 pub mod policies;
 pub mod policy;
 

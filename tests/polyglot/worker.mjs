@@ -3,7 +3,7 @@
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { ResilError, connect } from "../../sdk-node/lib/index.mjs";
+import { ResilError, connect, perHour } from "../../sdk-node/lib/index.mjs";
 
 /** Longer than any test: who waits is to be served, or to be killed. */
 const PATIENCE = "60s";
@@ -40,6 +40,11 @@ const asks = {
 
   breaker: ({ tag, name, consecutive }) =>
     client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" }).call(() => inside(tag)),
+
+  limit: async ({ name, key }) => {
+    await client.limiter(name, perHour(1)).acquire(key);
+    return null;
+  },
 
   // A load waits for a word, which a test may hold back for longer than a source would take.
   cached: async ({ tag, name, key, codec }) => {

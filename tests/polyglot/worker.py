@@ -59,6 +59,10 @@ async def breaker(client: resil.Client, stage: Stage, tag: int, name: str, conse
     return await bank.call(stage.inside, tag)
 
 
+async def limit(client: resil.Client, stage: Stage, tag: int, name: str, key: str) -> Any:
+    await client.limiter(name, limit=1, period=3600.0).acquire(key)
+
+
 async def cached(client: resil.Client, stage: Stage, tag: int, name: str, key: str, codec: Any) -> Any:
     # A load waits for a word, which a test may hold back for longer than a source would take.
     users = client.cached(name, serializer=codec, ttl=60, load_timeout=PATIENCE_SECONDS)
@@ -133,6 +137,7 @@ ASKS: dict[str, Callable[..., Awaitable[Any]]] = {
     "lock": lock,
     "bulkhead": bulkhead,
     "breaker": breaker,
+    "limit": limit,
     "cached": cached,
     "idempotent": idempotent,
     "fail_letter": fail_letter,

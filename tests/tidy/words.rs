@@ -28,13 +28,14 @@ const OLD_WORDS: [&str; 19] = [
     "see to it",
 ];
 
-const PLACES: [(&str, &[&str]); 12] = [
+const PLACES: [(&str, &[&str]); 13] = [
     ("core", &["core/src"]),
     ("wire", &["wire/src"]),
     ("module", &["module/src"]),
     ("sdk-rust", &["sdk-rust/src"]),
     ("sdk-python", &["sdk-python/src", "sdk-python/python", "sdk-python/README.md"]),
     ("sdk-node", &["sdk-node/src", "sdk-node/lib", "sdk-node/README.md"]),
+    ("cli", &["cli", "deploy"]),
     ("tests", &["tests", "core/tests", "wire/tests", "sdk-rust/tests", "sdk-python/tests", "sdk-node/test"]),
     ("benches", &["benches"]),
     ("examples", &["examples"]),

@@ -8,7 +8,7 @@
 //! - [`pages`]: names, usages and HELP, generated from `commands/*.json`.
 //! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`lock`], [`bulkhead`], [`holding`] (what the last two
 //!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`dead_letters`], [`policy`], [`guard`],
-//!   [`apply`]: the commands.
+//!   [`overview`], [`apply`]: the commands.
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`bound`]: what an argument may be. [`duration`]: `250ms`, `30s`, `1h`. [`words`]: what calls are written to.
 //! - [`late`]: the verdict of an asynchronous wait, as it is published. [`reply`]: what replies are written to and read from.
@@ -33,6 +33,7 @@ pub mod idempotency;
 pub mod late;
 pub mod lock;
 pub mod mgcra;
+pub mod overview;
 #[rustfmt::skip] // as it is generated
 pub mod pages;
 pub mod policy;
@@ -104,6 +105,10 @@ command::replies! {
     /// ENTER and EXIT of a guard.
     GuardEntered(guard::GuardEntered) = |reply, sink| reply.write(sink);
     GuardExited(guard::GuardExited) = |reply, sink| reply.write(sink);
+    /// LIST.
+    Listed(overview::Listed) = |reply, sink| reply.write(sink);
+    /// TOP.
+    Ranked(overview::Ranked) = |reply, sink| reply.write(sink);
     /// STATE, INFO and STOP; GET, HISTORY and CHECK of a policy.
     Map(reply::Value) = |value, sink| value.write(sink);
 }
@@ -178,6 +183,9 @@ command::commands! {
     GuardEnter(guard::GuardEnterCall<'a>) = GUARD_ENTER, GuardEntered = |value, _| guard::GuardEntered::read(value);
     GuardExit(guard::GuardExitCall<'a>) = GUARD_EXIT, GuardExited = |value, _| guard::GuardExited::read(value);
     GuardState(&'a [u8]) = GUARD_STATE, Map = |value, _| value.into_map();
+
+    List(overview::OverviewCall<'a>) = LIST, Listed = |value, call| overview::Listed::read(value, call.kind);
+    Top(overview::TopCall) = TOP, Ranked = |value, call| overview::Ranked::read(value, call.kind);
 
     Heartbeat(heartbeat::HeartbeatCall) = HEARTBEAT, Heartbeat = |value, _| heartbeat::Heartbeat::read(value);
 }

@@ -81,4 +81,4 @@ pub use state::{Breaker, Force, Forced, Keep, Phase, StateName};
 pub(crate) use step::mended_clock;
 pub use step::{admit, configure, force, report, reset, tally};
 pub use verdict::{Admission, BreakerOutcome, Report, Reported, Tally, Transition, TransitionReason, Why};
-pub use view::{View, view};
+pub use view::{View, settled, view};

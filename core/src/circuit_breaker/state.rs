@@ -199,6 +199,11 @@ impl Breaker {
         self.trips
     }
 
+    /// Since when it has been closed after a trip; `None` if it never tripped.
+    pub fn closed_at(&self) -> Option<Instant> {
+        (self.closed_us > 0).then(|| Instant::from_us(self.closed_us))
+    }
+
     /// Takes a step in which a rate trips it only if at least `least_ppm` millionths of the calls failed.
     pub fn judged_by<V>(&mut self, least_ppm: u32, step: impl FnOnce(&mut Self) -> V) -> V {
         self.least_ppm = least_ppm;

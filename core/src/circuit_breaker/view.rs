@@ -1,7 +1,9 @@
 //! What a breaker looks like to somebody who only looks.
 
+use alloc::borrow::Cow;
+
 use super::permit::Caller;
-use super::state::Breaker;
+use super::state::{Breaker, Phase};
 use super::step::{Draft, admit};
 use crate::rate_limit::Wait;
 use crate::time::Instant;
@@ -14,6 +16,19 @@ pub struct View {
     /// Whether ADMIT would admit now, and if not, how long it would say to wait. While ramping: whether it may.
     pub admits: bool,
     pub retry_after: Wait,
+}
+
+/// The breaker with what time alone ends ended. Nearly always that is the breaker itself: a list copies few.
+pub fn settled(breaker: &Breaker, now: Instant) -> Cow<'_, Breaker> {
+    let may_change = breaker.phase != Phase::Closed
+        || breaker.last_seen_us.max(breaker.closed_us) > now.as_us()
+        || breaker.is_idle(now) && breaker.remembers();
+    if !may_change {
+        return Cow::Borrowed(breaker);
+    }
+    let mut settled = breaker.clone();
+    Draft::open(&mut settled, now);
+    Cow::Owned(settled)
 }
 
 /// STATE: reads, and changes nothing.

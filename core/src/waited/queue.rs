@@ -98,6 +98,17 @@ impl<T> Queue<T> {
         self.waiters.get(&self.head_position()?).map(Box::as_ref)
     }
 
+    /// The waiter that came first, of whatever priority.
+    pub fn oldest(&self) -> Option<&Waiter<T>> {
+        let first = self.lengths.keys().filter_map(|class| self.class(*class).next());
+        first.map(|(_, waiter)| waiter.as_ref()).min_by_key(|waiter| waiter.since)
+    }
+
+    /// The call `id`, if it waits.
+    pub fn waiter(&self, id: WaiterId) -> Option<&Waiter<T>> {
+        self.waiters.get(&self.find(id)?).map(Box::as_ref)
+    }
+
     /// In the order they would have been served at the last step.
     pub fn waiters(&self) -> impl Iterator<Item = &Waiter<T>> {
         self.waiters_at(self.seen)

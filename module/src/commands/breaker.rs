@@ -23,6 +23,7 @@ use crate::clock;
 use crate::datatype::Value;
 use crate::datatype::boxed::Circuit;
 use crate::datatype::waited::Live;
+use crate::denials::{self, Refuser};
 use crate::guard_events;
 use crate::info::counters;
 use crate::key::Key;
@@ -138,6 +139,9 @@ pub fn breaker_admit(call: &Call<'_>, request: AdmitCall<'_>) -> Result<(), Fail
     })?;
     let counter = if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
     counter.add(1);
+    if admission.permit.is_none() {
+        denials::note(|| call.db(), Refuser::Breaker, request.key);
+    }
     if let Some(permit) = &mut admission.permit {
         permit.seal = seal(request.key, permit);
     }

@@ -11,6 +11,7 @@ use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::Value;
 use crate::datatype::tiers::Tiers;
+use crate::denials::{self, Refuser};
 use crate::info::{Limiter, counters};
 use crate::key::Key;
 
@@ -25,7 +26,9 @@ pub fn gcra(call: &Call<'_>, request: Gcra<'_>) -> Result<(), Failure> {
         store_tiers(&mut key, value, &old, &tiers);
         publish_tiers(call, &key, &tiers, event_of(request.ask));
     }
-    count(&counters().gcra, request.ask, &step.verdict);
+    if count(&counters().gcra, request.ask, &step.verdict) {
+        denials::note(|| call.db(), Refuser::Limit, key.name());
+    }
     LimitReply::from(&step.verdict).write(&mut call.reply());
     Ok(())
 }
@@ -53,15 +56,21 @@ pub fn event_of(ask: Ask) -> &'static CStr {
     }
 }
 
-pub fn count(limiter: &Limiter, ask: Ask, verdict: &Verdict) {
+/// Counts what was asked; true if it was denied.
+pub fn count(limiter: &Limiter, ask: Ask, verdict: &Verdict) -> bool {
+    let mut is_denied = false;
     let outcome = match ask {
-        Ask::Peek => return limiter.peeked.add(1),
+        Ask::Peek => &limiter.peeked,
         Ask::Refund(_) => &limiter.refunded,
-        _ if verdict.granted == 0 => &limiter.denied,
+        _ if verdict.granted == 0 => {
+            is_denied = true;
+            &limiter.denied
+        }
         _ => {
             limiter.cells.add(verdict.granted as u64);
             &limiter.granted
         }
     };
     outcome.add(1);
+    is_denied
 }

@@ -20,6 +20,7 @@ use crate::datatype::Value;
 use crate::datatype::boxed::Boxed;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Live;
+use crate::denials::{self, Refuser};
 use crate::edge::replication::notify;
 use crate::info::counters;
 use crate::key::Key;
@@ -110,6 +111,7 @@ fn reply(call: &Call<'_>, entered: Decision<Admitted, EnterRefusal>) -> Result<(
         Decision::Refused(refusal) => {
             let refused = GuardEntered::try_from(refusal)?;
             Guards::counters().denied.add(1);
+            denials::note(|| call.db(), Refuser::Policy, call.key_name(0)?);
             refused.write(&mut call.reply());
         }
         Decision::Queued | Decision::Conflict => {}

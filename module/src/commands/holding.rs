@@ -15,6 +15,7 @@ use resil_wire::lock::refused_raise;
 
 use super::waiting::{read, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Failure, ReplySink};
+use crate::denials::{self, Refuser};
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::waited_key::Opened;
@@ -76,6 +77,8 @@ pub fn ask<const L: bool, R>(
         }
         Decision::Refused(busy) => {
             counters.denied.add(1);
+            let refuser = if L { Refuser::Lock } else { Refuser::Bulkhead };
+            denials::note(|| call.db(), refuser, call.key_name(0)?);
             write(&refused(busy), &mut call.reply());
         }
         Decision::Queued => {

@@ -11,6 +11,7 @@ use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::Value;
 use crate::datatype::tiers::Tiers;
+use crate::denials::{self, Refuser};
 use crate::info::counters;
 use crate::key::Key;
 
@@ -47,6 +48,9 @@ pub fn mgcra(call: &Call<'_>, request: Mgcra<'_>) -> Result<(), Failure> {
     let limiter = &counters().mgcra;
     if verdict.granted > 0 { &limiter.granted } else { &limiter.denied }.add(1);
     limiter.cells.add(verdict.granted as u64 * keys.len() as u64);
+    if let Some((key, _)) = verdict.refused_by.and_then(|index| keys.get(index)) {
+        denials::note(|| call.db(), Refuser::Limit, key.name());
+    }
     LimitsReply::from(verdict).write(&mut call.reply());
     Ok(())
 }

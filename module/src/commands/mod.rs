@@ -12,6 +12,7 @@ pub mod holding;
 pub mod idempotency;
 pub mod lock;
 pub mod mgcra;
+pub mod overview;
 #[rustfmt::skip] // as it is generated
 mod pages;
 pub mod policy;
@@ -113,7 +114,9 @@ const HANDLERS: &[(&str, Entry)] = handlers![
     policy::policy_check => POLICY_CHECK,
     guard::guard_enter => GUARD_ENTER,
     guard::guard_exit => GUARD_EXIT,
-    guard::guard_state => GUARD_STATE;
+    guard::guard_state => GUARD_STATE,
+    overview::list => LIST,
+    overview::top => TOP;
     apply::Apply, clock::Clock,
 ];
 

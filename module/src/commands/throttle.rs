@@ -9,6 +9,7 @@ use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
 use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::tiers::Tiers;
+use crate::denials::{self, Refuser};
 use crate::info::counters;
 use crate::key::Key;
 
@@ -30,7 +31,9 @@ pub fn throttle(call: &Call<'_>, ClThrottle { throttle, .. }: ClThrottle<'_>) ->
         store_tiers(&mut key, value, &old, &tiers);
         publish_tiers(call, &key, &tiers, event_of(throttle.ask));
     }
-    count(&counters().throttle, throttle.ask, &step.verdict);
+    if count(&counters().throttle, throttle.ask, &step.verdict) {
+        denials::note(|| call.db(), Refuser::Limit, key.name());
+    }
     write_numbers(throttle.reply(&step.verdict), &mut call.reply());
     Ok(())
 }

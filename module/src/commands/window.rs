@@ -9,6 +9,7 @@ use crate::apply::step_plain;
 use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::boxed::Boxed;
+use crate::denials::{self, Refuser};
 use crate::info::counters;
 use crate::key::Key;
 
@@ -16,7 +17,9 @@ pub fn window(call: &Call<'_>, request: Windowed<'_>) -> Result<(), Failure> {
     let now = clock::now();
     let take = |window: &Window| step(window, request.rule, request.ask, now);
     let verdict = step_plain(call, c"res.window.take", take)?;
-    count(&counters().window, request.ask, &verdict);
+    if count(&counters().window, request.ask, &verdict) {
+        denials::note(|| call.db(), Refuser::Limit, request.key);
+    }
     LimitReply::from(&verdict).write(&mut call.reply());
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The types whose values are their state, boxed: `resil-brk`, a circuit breaker, and `resil-win`, the log of a window.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicPtr;
@@ -8,10 +9,12 @@ use redis_module::raw;
 use resil_core::Plain;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::window::{Window, WindowChange};
+use resil_wire::overview::OverviewKind;
 
 use super::{Bytes, MorePieces, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
 use crate::call::Failure;
 use crate::key::Key;
+use crate::registry::Slot;
 
 /// What only the server needs to know of a machine that nobody waits for.
 pub trait PlainType: Plain + TypeStatics {
@@ -19,6 +22,11 @@ pub trait PlainType: Plain + TypeStatics {
     const TYPE_NAME: &'static CStr;
     /// As INFO names it: `window_keys` is the number of its keys.
     const INFO_NAME: &'static str;
+
+    /// Under what `RES.LIST` shows its keys, if it does.
+    const LISTED: Option<OverviewKind> = None;
+    /// What a value has beside its state: a place for its slot in the registry, if it is listed.
+    type Mark: Mark;
 
     /// Whether making `edits` may need more memory than the state has.
     fn would_grow(_state: &Self, _edits: &Self::Edits) -> bool {
@@ -34,20 +42,43 @@ pub trait PlainType: Plain + TypeStatics {
     fn relocate(_state: &mut Self, _relocate: Relocate<'_>) {}
 }
 
+/// Where a value remembers its slot, if it has one.
+pub trait Mark: Default {
+    fn slot(&self) -> Option<&Cell<Slot>>;
+}
+
+impl Mark for () {
+    fn slot(&self) -> Option<&Cell<Slot>> {
+        None
+    }
+}
+
+impl Mark for Cell<Slot> {
+    fn slot(&self) -> Option<&Cell<Slot>> {
+        Some(self)
+    }
+}
+
+/// What is stored.
+struct Marked<S: PlainType> {
+    state: S,
+    mark: S::Mark,
+}
+
 pub struct Boxed<S>(PhantomData<S>);
 pub type Circuit = Boxed<Breaker>;
 
 impl<S: PlainType> Boxed<S> {
     pub fn new_value(state: S) -> *mut c_void {
         S::statics().keys.raise(1);
-        Box::into_raw(Box::new(state)).cast()
+        Box::into_raw(Box::new(Marked { state, mark: S::Mark::default() })).cast()
     }
 
     /// # Safety
     /// `value` is a live value of this type, and no other reference to it exists while this one does.
     unsafe fn get<'a>(value: *mut c_void) -> &'a mut S {
         // SAFETY: by contract.
-        unsafe { &mut *value.cast::<S>() }
+        unsafe { &mut (*value.cast::<Marked<S>>()).state }
     }
 }
 
@@ -106,8 +137,15 @@ impl<S: PlainType> NativeType for Boxed<S> {
 
     unsafe fn free(value: *mut c_void) {
         // SAFETY: the box is given back once.
-        drop(unsafe { Box::from_raw(value.cast::<S>()) });
+        drop(unsafe { Box::from_raw(value.cast::<Marked<S>>()) });
         S::statics().keys.lower(1);
+    }
+
+    const LISTED: Option<OverviewKind> = S::LISTED;
+
+    unsafe fn slot<'a>(value: *mut c_void) -> Option<&'a Cell<Slot>> {
+        // SAFETY: by contract; nothing else refers to the mark.
+        unsafe { (*value.cast::<Marked<S>>()).mark.slot() }
     }
 
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {
@@ -120,11 +158,14 @@ impl<S: PlainType> NativeType for Boxed<S> {
 impl PlainType for Breaker {
     const TYPE_NAME: &'static CStr = c"resil-brk";
     const INFO_NAME: &'static str = "breaker";
+    const LISTED: Option<OverviewKind> = Some(OverviewKind::Breaker);
+    type Mark = Cell<Slot>;
 }
 
 impl PlainType for Window {
     const TYPE_NAME: &'static CStr = c"resil-win";
     const INFO_NAME: &'static str = "window";
+    type Mark = ();
 
     fn would_grow(window: &Self, change: &WindowChange) -> bool {
         window.would_grow(change)

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use redis_module::raw;
 use resil_core::codec::VERSION;
 
-use super::{NativeType, doubted, is_doubted, plain};
+use super::{NativeType, doubted, enter_registry, is_doubted, leave_registry, plain};
 use crate::edge::{ERR, OK, api, bytes_of, guard, log};
 
 /// Registers `T` with the server.
@@ -55,7 +55,9 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             unsafe {
                 let name = api!(RedisModule_GetKeyNameFromIO)(io);
                 if !name.is_null() {
-                    T::arrived(value, api!(RedisModule_GetDbIdFromIO)(io), bytes_of(name.cast_mut()));
+                    let (db, name) = (api!(RedisModule_GetDbIdFromIO)(io), name);
+                    enter_registry::<T>(value, db, bytes_of(name.cast_mut()));
+                    T::arrived(value, db, bytes_of(name.cast_mut()));
                 }
             }
         }
@@ -149,10 +151,13 @@ extern "C" fn free_effort<T: NativeType>(_key: *mut raw::RedisModuleString, valu
 extern "C" fn unlink<T: NativeType>(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     // SAFETY: the server passes a value that T made, and the key it leaves.
     guard((), || unsafe {
-        T::unlinked(plain(value.cast_mut()), api!(RedisModule_GetDbIdFromOptCtx)(key), || {
+        let (value, db) = (plain(value.cast_mut()), api!(RedisModule_GetDbIdFromOptCtx)(key));
+        let name = || {
             let name = api!(RedisModule_GetKeyNameFromOptCtx)(key);
             if name.is_null() { &[] } else { bytes_of(name.cast_mut()) }
-        });
+        };
+        leave_registry::<T>(value, db, name);
+        T::unlinked(value, db, name);
     });
 }
 

@@ -9,6 +9,7 @@ pub mod callbacks;
 pub mod tiers;
 pub mod waited;
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -16,6 +17,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use redis_module::raw;
+use resil_wire::overview::OverviewKind;
 
 use self::boxed::{Boxed, PlainType};
 use self::tiers::Tiers;
@@ -23,6 +25,7 @@ use self::waited::Waited;
 use crate::info::{Gauge, counters};
 use crate::key::Key;
 use crate::machines::ServerMachine;
+use crate::registry::{self, Slot};
 
 /// Bytes for small encodings without the heap.
 pub type Bytes = smallvec::SmallVec<[u8; 96]>;
@@ -117,6 +120,17 @@ pub trait NativeType {
     /// As above.
     unsafe fn arrived(_value: *mut c_void, _db: i32, _name: &[u8]) {}
 
+    /// Under what `RES.LIST` shows keys of this type, if it does.
+    const LISTED: Option<OverviewKind> = None;
+
+    /// Where a value remembers its slot in the registry; a type that is not listed has no such place.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn slot<'a>(_value: *mut c_void) -> Option<&'a Cell<Slot>> {
+        None
+    }
+
     /// Whether a snapshot carries two numbers of this type beside its keys.
     const HAS_AUX: bool = false;
 
@@ -128,6 +142,32 @@ pub trait NativeType {
 
     /// Moves the value's allocations where the server wants them; returns where the value is now.
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void;
+}
+
+/// The value has come to the key `name` of database `db`: it can be listed.
+///
+/// # Safety
+/// `value` is a live value of `T`.
+pub unsafe fn enter_registry<T: NativeType>(value: *mut c_void, db: i32, name: &[u8]) {
+    // SAFETY: by contract.
+    if let (Some(kind), Some(slot)) = (T::LISTED, unsafe { T::slot(value) })
+        && slot.get() == 0
+    {
+        slot.set(registry::enter(db, kind, name));
+    }
+}
+
+/// The value leaves its key.
+///
+/// # Safety
+/// As above.
+unsafe fn leave_registry<'n, T: NativeType>(value: *mut c_void, db: i32, name: impl FnOnce() -> &'n [u8]) {
+    // SAFETY: by contract.
+    if let (Some(kind), Some(slot)) = (T::LISTED, unsafe { T::slot(value) })
+        && slot.get() != 0
+    {
+        registry::leave(db, kind, slot.replace(0), name());
+    }
 }
 
 /// What belongs to a native type while the server runs.
@@ -163,6 +203,13 @@ macro_rules! native_types {
             let _ours = key.doubt::<Tiers>()
                 $(|| key.doubt::<Boxed<$plain_machine>>())*
                 $(|| key.doubt::<Waited<$waited_machine>>())*;
+        }
+
+        /// A key came by another way than a command: if it can be listed, it is.
+        pub fn list_arrived(key: &Key<'_>, db: i32) {
+            let _ours = key.enter_registry::<Tiers>(db)
+                $(|| key.enter_registry::<Boxed<$plain_machine>>(db))*
+                $(|| key.enter_registry::<Waited<$waited_machine>>(db))*;
         }
 
         /// How many keys of each type there are, by the name that INFO has for it.

@@ -1,6 +1,7 @@
 //! The native types of the machines that can be waited for: `resil-lck`, `resil-blk`, `resil-idm`, `resil-sfl`. A value is
 //! the state, boxed, with a note of when it is looked at.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -8,6 +9,7 @@ use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
 use resil_core::Instant;
+use resil_wire::overview::OverviewKind;
 
 use super::{Bytes, MorePieces, NativeType, Relocate, malloc_size};
 use crate::call::Failure;
@@ -15,6 +17,7 @@ use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::pending::{self, Task};
 use crate::queues::KeyName;
+use crate::registry::Slot;
 use crate::share::{Header, Pointer};
 use crate::{fences, server, timers};
 
@@ -83,6 +86,15 @@ impl<M: ServerMachine> Live<M> {
     pub fn state_mut(&mut self) -> &mut M::State {
         // SAFETY: as above; this is the only reference to it.
         unsafe { &mut self.0.as_mut().state }
+    }
+
+    /// How many may hold it, as the newest call that this server has seen said.
+    pub fn newest_max(&self) -> Option<u32> {
+        Some(self.pointer().header().newest_max().get()).filter(|max| *max > 0)
+    }
+
+    pub fn set_newest_max(&self, max: u32) {
+        self.pointer().header().newest_max().set(max);
     }
 
     pub fn set_timer(&self, db: i32, name: &[u8], at: Instant) {
@@ -164,6 +176,13 @@ impl<M: ServerMachine> NativeType for Waited<M> {
         if let Some(value) = unsafe { Pointer::new(value) } {
             pending::key_left::<M>(db, name, value);
         }
+    }
+
+    const LISTED: Option<OverviewKind> = M::LISTED;
+
+    unsafe fn slot<'a>(value: *mut c_void) -> Option<&'a Cell<Slot>> {
+        // SAFETY: by contract.
+        M::LISTED.map(|_| unsafe { &*value.cast::<Header>() }.slot())
     }
 
     unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {

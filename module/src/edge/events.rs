@@ -11,7 +11,9 @@ use crate::key::{Key, salt_of};
 use crate::machines::{Kind, for_kind};
 use crate::pending::{self, Task};
 use crate::queues::KeyName;
-use crate::{background, blocked_clients, config, fences, key, listeners, neighbours, server, sessions, vendor};
+use crate::{
+    background, blocked_clients, config, fences, key, listeners, neighbours, registry, server, sessions, vendor,
+};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -66,6 +68,8 @@ extern "C" fn on_key_event(
         guard((), || {
             let mut key = Key::notified(ctx, name);
             datatype::doubt(&mut key);
+            // SAFETY: the context is that of this event.
+            datatype::list_arrived(&key, unsafe { api!(RedisModule_GetSelectedDb)(ctx) });
             look_at(ctx, &key, name);
         });
     } else if event == c"evicted" {
@@ -120,6 +124,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             let db = (db >= 0).then_some(db);
             if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START {
                 pending::flush_begins(ctx, db);
+                registry::forget(db);
             } else {
                 if db.is_none() {
                     neighbours::clear();

@@ -1,16 +1,25 @@
 //! An opened key: closed when dropped, and never signalled as modified by itself (`apply` does that).
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Instant;
+use resil_core::circuit_breaker::Breaker;
+use resil_core::dead_letters::Ledgers;
+use resil_core::guard::Guards;
+use resil_core::lock::{Bulkheads, Locks};
+use resil_wire::overview::OverviewKind;
 
 use crate::call::{Call, Failure};
-use crate::datatype::{NativeType, Value, doubted, handle_of, is_doubted, plain};
+use crate::datatype::boxed::Boxed;
+use crate::datatype::waited::Waited;
+use crate::datatype::{NativeType, Value, doubted, enter_registry, handle_of, is_doubted, plain};
 use crate::edge::{OK, api, bytes_of};
 use crate::neighbours;
+use crate::registry::Slot;
 
 /// Whether we hear of every key that is re-timed. Where we do not, each change looks the expiry up.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
@@ -34,6 +43,14 @@ impl<'c> Key<'c> {
     /// Opens for writing: an expired key is gone, a missing one can be set.
     pub fn open_to_write(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Self {
         Self::open(call.ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+    }
+
+    /// Opens for reading without a trace: to look at a key is not to use it.
+    pub fn open_quietly(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Self {
+        // Redis 7.0 knows the first of these and passes over the others.
+        let quietly =
+            raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+        Self::open(call.ctx, name, raw::REDISMODULE_READ | quietly)
     }
 
     fn open(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, mode: u32) -> Self {
@@ -101,6 +118,8 @@ impl<'c> Key<'c> {
         unsafe {
             if api!(RedisModule_ModuleTypeSetValue)(self.raw, handle_of::<T>(), value) != OK {
                 T::free(value);
+            } else if T::LISTED.is_some() {
+                enter_registry::<T>(value, api!(RedisModule_GetDbIdFromModuleKey)(self.raw), self.name());
             }
         }
     }
@@ -113,6 +132,11 @@ impl<'c> Key<'c> {
         // SAFETY: opened for writing and of type T; the old value comes back to us.
         unsafe {
             let swapped = api!(RedisModule_ModuleTypeReplaceValue)(self.raw, handle_of::<T>(), kept, &mut old);
+            if swapped == OK
+                && let (Some(from), Some(to)) = (T::slot(plain(old)), T::slot(value))
+            {
+                to.set(from.get());
+            }
             T::free(if swapped == OK { plain(old) } else { value });
         }
     }
@@ -168,6 +192,31 @@ impl<'c> Key<'c> {
             self.swap_pointer::<T>(doubted(value));
         }
         stored.is_some()
+    }
+
+    /// A value that came by another way than a command can be listed, if it is a `T`. True if it was.
+    pub fn enter_registry<T: NativeType>(&self, db: i32) -> bool {
+        let stored = self.stored::<T>();
+        if let Some(value) = stored {
+            // SAFETY: the value of a key that is open.
+            unsafe { enter_registry::<T>(plain(value), db, self.name()) };
+        }
+        stored.is_some()
+    }
+
+    /// The slot of its value, if that is listed as `kind`.
+    pub fn slot(&self, kind: OverviewKind) -> Option<Slot> {
+        fn of<T: NativeType>(key: &Key<'_>) -> Option<Slot> {
+            // SAFETY: the value of a key that is open.
+            key.stored::<T>().and_then(|value| unsafe { T::slot(plain(value)) }).map(Cell::get)
+        }
+        match kind {
+            OverviewKind::Breaker => of::<Boxed<Breaker>>(self),
+            OverviewKind::Lock => of::<Waited<Locks>>(self),
+            OverviewKind::Bulkhead => of::<Waited<Bulkheads>>(self),
+            OverviewKind::Policy => of::<Waited<Guards>>(self),
+            OverviewKind::Dlq => of::<Waited<Ledgers>>(self),
+        }
     }
 
     /// Opens a key that the server has just told us about, outside any command of ours.

@@ -3,6 +3,7 @@
 //! `redis-module` binds the server's functions as `Option`s that are filled at load. [`check`] refuses to load where
 //! a required one is missing, so that [`api!`] may take them without asking again on every call.
 
+pub mod acl;
 pub mod blocking;
 pub mod call;
 pub mod clients;
@@ -46,6 +47,7 @@ macro_rules! missing_of {
 /// Every function the module cannot do without. Redis 7.0 has them all.
 pub fn check(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
     let functions = missing_of![
+        RedisModule_ACLCheckKeyPermissions,
         RedisModule_AvoidReplicaTraffic,
         RedisModule_BlockClient,
         RedisModule_Call,
@@ -65,6 +67,7 @@ pub fn check(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
         RedisModule_EmitAOF,
         RedisModule_Free,
         RedisModule_FreeCallReply,
+        RedisModule_FreeModuleUser,
         RedisModule_FreeServerInfo,
         RedisModule_FreeString,
         RedisModule_GetAbsExpire,
@@ -76,8 +79,10 @@ pub fn check(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
         RedisModule_GetCommand,
         RedisModule_GetContextFlags,
         RedisModule_GetDbIdFromIO,
+        RedisModule_GetDbIdFromModuleKey,
         RedisModule_GetDbIdFromOptCtx,
         RedisModule_GetDetachedThreadSafeContext,
+        RedisModule_GetModuleUserFromUserName,
         RedisModule_GetKeyNameFromIO,
         RedisModule_GetKeyNameFromOptCtx,
         RedisModule_GetRandomBytes,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
 
 use crate::datatype::waited::Stored;
 use crate::machines::{Kind, ServerMachine, for_kind};
+use crate::registry::Slot;
 
 /// What every value begins with: who shares it, and where its timer is. Volatile: it belongs to the key's present name.
 ///
@@ -21,6 +22,10 @@ pub struct Header {
     era: Cell<u16>,
     /// The number of its entry there, and whether the key was noted as gone.
     number: Cell<u32>,
+    /// Its slot in the registry.
+    slot: Cell<Slot>,
+    /// How many may hold it, as the newest call said; 0: not known. Only bulkheads say so.
+    newest_max: Cell<u32>,
 }
 
 /// The bit of `number` that says so.
@@ -28,7 +33,8 @@ const GONE: u32 = 1 << 31;
 
 impl Default for Header {
     fn default() -> Self {
-        Self { shares: AtomicU16::new(1), era: Cell::new(0), number: Cell::new(0) }
+        let none = || Cell::new(0);
+        Self { shares: AtomicU16::new(1), era: Cell::new(0), number: none(), slot: none(), newest_max: none() }
     }
 }
 
@@ -47,6 +53,14 @@ impl Header {
     /// Its entry has another number.
     pub fn renumber(&self, number: u32) {
         self.number.set(self.number.get() & GONE | number);
+    }
+
+    pub fn slot(&self) -> &Cell<Slot> {
+        &self.slot
+    }
+
+    pub fn newest_max(&self) -> &Cell<u32> {
+        &self.newest_max
     }
 
     /// True if the key was noted as gone.

@@ -46,7 +46,7 @@ pub enum Force {
 }
 
 impl Force {
-    pub(super) fn core(self) -> Option<CoreForce> {
+    pub(crate) fn core(self) -> Option<CoreForce> {
         match self {
             Self::Open => Some(CoreForce::Open),
             Self::Closed => Some(CoreForce::Closed),
@@ -148,7 +148,7 @@ mod as_map {
 }
 
 impl Snapshot {
-    pub(super) fn read(value: &Value) -> Result<Self, Error> {
+    pub(crate) fn read(value: &Value) -> Result<Self, Error> {
         let fields = Fields::of(value)?;
         let state = State::from_text(fields.text("state")?.as_bytes()).ok_or_else(|| unexpected("state"))?;
         let at = |ms: i64| u64::try_from(ms).ok().map(|ms| UNIX_EPOCH + Duration::from_millis(ms));

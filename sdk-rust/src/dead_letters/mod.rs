@@ -159,13 +159,20 @@ impl Client {
     pub fn dead_letters(&self, name: &str, settings: DeadLettersSettings) -> Result<DeadLetters, Error> {
         self.backend().require_one_server("a ledger of dead letters")?;
         keys::check_name(name)?;
+        DeadLetters::at(self, name, &keys::named("dlq", name), settings)
+    }
+}
+
+impl DeadLetters {
+    /// The ledger under this key, whatever it is called.
+    pub(crate) fn at(client: &Client, name: &str, key: &str, settings: DeadLettersSettings) -> Result<Self, Error> {
         settings.validate()?;
-        if settings.replicas > 0 && matches!(self.backend(), Backend::Memory(_)) {
+        if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
-        self.inner().health.add(format!("dead-letters:{name}").into(), Away::Closed);
-        let key = keys::named("dlq", name).into();
-        Ok(DeadLetters(Arc::new(LedgerCore { client: self.clone(), name: name.into(), key, settings })))
+        client.inner().health.add(format!("dead-letters:{name}").into(), Away::Closed);
+        let (client, name, key) = (client.clone(), name.into(), key.into());
+        Ok(Self(Arc::new(LedgerCore { client, name, key, settings })))
     }
 }
 

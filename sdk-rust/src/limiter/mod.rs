@@ -390,6 +390,11 @@ fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict,
     }
 }
 
+/// The same of a server that was asked by hand.
+pub(crate) fn read_verdict(answer: &Reply, shape: &Shape) -> Result<Verdict, Error> {
+    read(answer, shape, DecidedBy::Server)
+}
+
 /// `argument` is what the caller calls it.
 fn cells(argument: &str, number: u32) -> Result<u32, Error> {
     Limiter::cells(argument, number.into())

@@ -12,6 +12,7 @@ use resil::breaker::{BreakerSettings, CountingMode};
 use resil::cache::CacheSettings;
 use resil::dead_letters::{DeadLettersSettings, Letter};
 use resil::idempotency::IdempotencySettings;
+use resil::limiter::Limit;
 use resil::lock::LockSettings;
 use resil::policy::retry_all;
 use resil::shared_bulkhead::SharedBulkheadSettings;
@@ -30,6 +31,7 @@ pub enum Ask {
     Lock { name: String, lease_ms: Option<u64> },
     Bulkhead { name: String, max: u32, queue: Option<u32>, priority: Option<u8> },
     Breaker { name: String, consecutive: u32 },
+    Limit { name: String, key: String },
     Cached { name: String, key: String, codec: Codec },
     Idempotent { name: String, key: String, codec: Codec, lease_ms: u64 },
     FailLetter { name: String, id: String, payload: Value },
@@ -66,6 +68,10 @@ impl Ask {
                     .mode(CountingMode::Exact);
                 let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
                 breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
+            }
+            Self::Limit { name, key } => {
+                let limit = client.limiter(&name, Limit::per_hour(1)).map_err(own_code)?;
+                limit.acquire(&key).await.map_err(own_code).map(|()| Value::Null)
             }
             Self::Cached { name, key, codec } => cached(client, stage.clone(), tag, &name, &key, codec).await,
             Self::FailLetter { name, id, payload } => {

@@ -10,6 +10,7 @@
 //! > {"tag":N,"do":"bulkhead","name":"reports","max":3}                   {"tag":N,"inside":{}}
 //! > {"tag":N,"do":"bulkhead","name":"reports","max":1,"queue":9,"priority":2}
 //! > {"tag":N,"do":"breaker","name":"bank","consecutive":5}               {"tag":N,"inside":{}}
+//! > {"tag":N,"do":"limit","name":"api","key":"user:42"}                   one an hour
 //! > {"tag":N,"do":"cached","name":"user","key":"1","codec":"json"}       {"tag":N,"inside":{}}         if it has to load
 //! > {"tag":N,"do":"idempotent","name":"pay","key":"1","codec":"bytes","lease_ms":500}  {"tag":N,"inside":{"attempt":1}}
 //! > {"tag":N,"do":"fail_letter","name":"orders","id":"1","payload":"AAEC"}  {"tag":N,"done":{"value":"retry"}}

@@ -7,7 +7,7 @@
 //!
 //! # The map
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
-//! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`, `ledgers`: the commands.
+//! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`, `ledgers`, `overview`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
 //! - `channels`: who is told of what others did.
 
@@ -22,6 +22,7 @@ mod keeper;
 mod ledgers;
 mod limits;
 mod name;
+mod overview;
 mod registry;
 mod store;
 #[cfg(test)]
@@ -85,7 +86,11 @@ impl Memory {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
-        self.store.take(key, quotas, ask, When::Now)
+        let verdict = self.store.take(key, quotas, ask, When::Now)?;
+        if verdict.granted == 0 && !matches!(ask, Ask::Peek | Ask::Refund(_)) {
+            self.store.note_denial("limit", key, When::Now);
+        }
+        Ok(verdict)
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.
@@ -120,6 +125,14 @@ impl Memory {
 
     fn call_when(&self, command: &Command<'_>, when: When) -> Result<Reply, Error> {
         self.admit(command)?;
+        let reply = self.reply_to(command, when)?;
+        if let Some((kind, key)) = overview::denied(command, &reply) {
+            self.store.note_denial(kind, key, when);
+        }
+        Ok(reply)
+    }
+
+    fn reply_to(&self, command: &Command<'_>, when: When) -> Result<Reply, Error> {
         let store = &*self.store;
         match command {
             Command::Gcra(call) => store.gcra(call, when),
@@ -182,6 +195,8 @@ impl Memory {
             Command::GuardEnter(call) => store.try_to_enter(call, when),
             Command::GuardExit(call) => store.exit_guard(call, when),
             Command::GuardState(key) => store.show_guard(key, when),
+            Command::List(call) => Ok(store.list(call, when)),
+            Command::Top(call) => Ok(store.top(call, when)),
             Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
     }

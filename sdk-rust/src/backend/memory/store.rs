@@ -16,6 +16,7 @@ use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::dead_letters::ClockWatch;
+use resil_core::heavy_hitters::HeavyHitters;
 use resil_core::rate_limit::TierSet;
 use resil_core::waited::{Ending, Machine, WaiterId};
 use resil_core::{Instant, Plain, Step, Stored};
@@ -167,6 +168,8 @@ pub(super) struct Store {
     pub policies: Channels<PolicyNews>,
     pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
+    /// The keys that were refused most.
+    pub denied: Mutex<HeavyHitters>,
     pub clock: Clock,
 }
 
@@ -186,6 +189,7 @@ impl Store {
             policies: Channels::default(),
             baselines: Baselines::default(),
             clock_watch: Mutex::default(),
+            denied: Mutex::default(),
             clock,
         })
     }
@@ -335,6 +339,15 @@ impl Store {
             meant.map(|(name, _)| name.bytes().to_vec()).collect::<Vec<_>>()
         };
         self.shards.iter().flat_map(of).collect()
+    }
+
+    /// Looks at every key that somebody may need.
+    pub fn for_each(&self, now: Instant, mut look: impl FnMut(&[u8], &State)) {
+        for shard in &self.shards {
+            let keys = shard.0.lock();
+            let live = keys.map.iter().filter(|(_, entry)| !entry.is_over(now));
+            live.for_each(|(name, entry)| look(name.bytes(), &entry.state));
+        }
     }
 
     /// How many keys there are, those included that nobody needs any more.

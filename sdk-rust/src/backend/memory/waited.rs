@@ -85,6 +85,8 @@ impl Delivery {
 pub(super) struct Waited<M: Machine> {
     state: M::State,
     waiters: Option<Box<Waiters<M::Request>>>,
+    /// How many may hold it, as the newest call said; only bulkheads say so.
+    max: Option<u32>,
 }
 
 struct Waiters<R> {
@@ -107,7 +109,7 @@ impl<R> Waiters<R> {
 
 impl<M: Machine> Default for Waited<M> {
     fn default() -> Self {
-        Self { state: M::State::default(), waiters: None }
+        Self { state: M::State::default(), waiters: None, max: None }
     }
 }
 
@@ -157,6 +159,10 @@ impl<M: MemoryMachine> Waited<M> {
         self.waiters.as_ref().map(|waiters| &waiters.queue)
     }
 
+    pub fn max(&self) -> Option<u32> {
+        self.max
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.queue().map_or(0, Queue::len)
@@ -179,6 +185,7 @@ impl<M: MemoryMachine> Waited<M> {
             let (promoted_at, up_since, ageing) = (None, Instant::EPOCH, AGEING_DEFAULT);
             step(&mut waited, &mut Setting { now, promoted_at, up_since, ageing, floor, heard: None })
         });
+        self.max = waited.queue.max.or(self.max);
         let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
         endings.extend(crowd.into_iter().flatten());
         sent.transitions.extend(M::transitions(&edits));

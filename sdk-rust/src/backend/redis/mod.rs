@@ -15,13 +15,14 @@
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! waits, on connections of their own, or without one: [`late`], in a cluster [`node_waits`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`scanning`]: which keys there are. [`speech`]: words and values. [`trouble`]: errors.
+//! waits, on connections of their own, or without one: [`late`], in a cluster [`node_waits`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`scanning`]: which keys there are. [`plain`]: commands of the server itself. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod connection;
 pub(crate) mod late;
 mod link;
 mod node_waits;
+mod plain;
 mod resp;
 mod scanning;
 mod slots;

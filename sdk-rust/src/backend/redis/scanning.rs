@@ -1,6 +1,8 @@
-//! Which keys there are: SCAN, of every primary of a cluster. A key may be missing, or come twice, if it is moved meanwhile.
+//! Which keys there are: SCAN, RES.LIST and RES.TOP, of every primary of a cluster. A key may be missing, or come twice, if it is moved meanwhile.
 
 use redis::Cmd;
+use resil_wire::command::{Command, Reply};
+use resil_wire::overview::{OverviewCall, OverviewRow, TopCall, TopRow};
 use resil_wire::reply::Value;
 use tokio::time::timeout;
 
@@ -20,17 +22,73 @@ impl Redis {
         if is_in_a_runtime() { Box::pin(scanning).await } else { Box::pin(self.outside(scanning)).await }
     }
 
+    /// The rows of every primary, at most `most` of each.
+    pub async fn list(&self, call: OverviewCall<'_>, most: usize) -> Result<Vec<OverviewRow>, Error> {
+        let listing = self.list_here(call, most);
+        if is_in_a_runtime() { Box::pin(listing).await } else { Box::pin(self.outside(listing)).await }
+    }
+
+    async fn list_here(&self, mut call: OverviewCall<'_>, most: usize) -> Result<Vec<OverviewRow>, Error> {
+        let mut link = self.shared.link()?;
+        let mut rows = Vec::new();
+        for node in self.nodes(&link).await? {
+            let before = rows.len();
+            call.cursor = 0;
+            loop {
+                let Reply::Listed(listed) = self.ask_node(&mut link, &Command::List(call.clone()), node).await? else {
+                    return Err(Error::Internal("not a list".to_owned()));
+                };
+                rows.extend(listed.rows);
+                call.cursor = listed.cursor;
+                if call.cursor == 0 || rows.len() - before >= most {
+                    rows.truncate(before + most);
+                    break;
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows of every primary, in no order.
+    pub async fn top(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
+        let ranking = self.top_here(call);
+        if is_in_a_runtime() { Box::pin(ranking).await } else { Box::pin(self.outside(ranking)).await }
+    }
+
+    async fn top_here(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
+        let mut link = self.shared.link()?;
+        let (mut rows, command) = (Vec::new(), Command::Top(call));
+        for node in self.nodes(&link).await? {
+            if let Reply::Ranked(ranked) = self.ask_node(&mut link, &command, node).await? {
+                rows.extend(ranked.0);
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn ask_node(&self, link: &mut Link, command: &Command<'_>, node: Option<u16>) -> Result<Reply, Error> {
+        let words = command.words();
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let asked = timeout(self.shared.command_timeout, page(link, &words, node)).await.unwrap_or(Err(Trouble::Late));
+        let value = asked.map_err(|trouble| trouble.into_error(None))?;
+        command.read(value).map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    /// A slot of each primary; of a server that is no cluster, none.
+    async fn nodes(&self, link: &Link) -> Result<Vec<Option<u16>>, Error> {
+        if let Link::Server(_) = link {
+            return Ok(vec![None]);
+        }
+        let bound = self.shared.command_timeout;
+        let asked = timeout(bound, slots::one_of_each_primary(link)).await.unwrap_or(Err(Trouble::Late));
+        Ok(asked.map_err(|trouble| trouble.into_error(None))?.into_iter().map(Some).collect())
+    }
+
     async fn scan_here(&self, pattern: &str, kind: &str) -> Result<Vec<Vec<u8>>, Error> {
         let mut link = self.shared.link()?;
         let bound = self.shared.command_timeout;
         let said = |trouble: Trouble| trouble.into_error(None);
-        let nodes = match &link {
-            Link::Server(_) => vec![None],
-            Link::Cluster(_) => {
-                let asked = timeout(bound, slots::one_of_each_primary(&link)).await.unwrap_or(Err(Trouble::Late));
-                asked.map_err(said)?.into_iter().map(Some).collect()
-            }
-        };
+        let nodes = self.nodes(&link).await?;
         let mut keys = Vec::new();
         for node in nodes {
             let mut cursor = b"0".to_vec();
@@ -59,7 +117,7 @@ impl Redis {
 }
 
 /// `slot` is one of the node that is asked.
-async fn page(link: &mut Link, words: &[&[u8]], slot: Option<u16>) -> Result<Value, Trouble> {
+pub(super) async fn page(link: &mut Link, words: &[&[u8]], slot: Option<u16>) -> Result<Value, Trouble> {
     match (&mut *link, slot) {
         (Link::Server(connection), _) => connection.ask_anyway(|outbox| resp::write_plain(words, outbox)).await,
         (link, slot) => {

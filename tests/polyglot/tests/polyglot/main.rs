@@ -14,6 +14,7 @@ mod fleet;
 mod kept_answers;
 mod killed;
 mod lock;
+mod operator;
 mod policy;
 mod queue;
 mod shared_results;

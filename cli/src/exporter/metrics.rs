@@ -1,0 +1,311 @@
+//! The page itself: the text format of Prometheus, with HELP and TYPE for every family, and each family once.
+//!
+//! `INFO resil` is exported whole. What it counts ends with `_total`; what it has under [`GAUGES`], or ends with `_keys`, goes up and
+//! down. Its histograms are in milliseconds and become cumulative buckets in seconds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::overview::OverviewRow;
+
+/// Series with a name of theirs, of each family.
+pub const NAMED_MAX: usize = 100;
+/// Bytes of a label.
+const LABEL_MAX: usize = 128;
+/// What INFO has that goes up and down, beside the numbers of keys.
+const GAUGES: [&str; 16] = [
+    "eviction_risk",
+    "blocked_waiters",
+    "async_waiters",
+    "sessions",
+    "bound",
+    "dlq_bytes",
+    "waiters",
+    "oldest_wait_ms",
+    "ledgers",
+    "policies",
+    "breakers_open",
+    "breakers_half_open",
+    "breakers_closed",
+    "bytes",
+    "top_enabled",
+    "locks_held",
+];
+const BREAKER_STATES: [&str; 8] =
+    ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
+
+struct Family {
+    kind: &'static str,
+    help: String,
+    /// The part behind the name, and the value.
+    series: Vec<(String, String)>,
+}
+
+/// What a scrape gets.
+pub struct Page(BTreeMap<String, Family>);
+
+fn label(bytes: &[u8]) -> String {
+    let mut text = crate::output::escaped(bytes);
+    while text.len() > LABEL_MAX {
+        text.pop();
+    }
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+fn labels(pairs: &[(&str, &[u8])]) -> String {
+    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", label(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+impl Page {
+    pub fn here() -> Self {
+        Self::with_up("1")
+    }
+
+    /// The server is away, or too slow.
+    pub fn away() -> Self {
+        Self::with_up("0")
+    }
+
+    fn with_up(up: &str) -> Self {
+        let mut page = Self(BTreeMap::new());
+        page.add("resil_up", "gauge", "Whether the server answered this scrape.", "", up);
+        page
+    }
+
+    pub fn took(&mut self, span: Duration) {
+        let help = "How long this scrape took.";
+        self.add("resil_scrape_duration_seconds", "gauge", help, "", &format!("{:.6}", span.as_secs_f64()));
+    }
+
+    fn add(&mut self, name: &str, kind: &'static str, help: &str, part: &str, value: &str) {
+        let family =
+            self.0.entry(name.to_owned()).or_insert_with(|| Family { kind, help: help.to_owned(), series: Vec::new() });
+        match family.series.iter_mut().find(|(own, _)| own == part) {
+            // Nodes of a cluster: their numbers add up.
+            Some((_, sum)) => {
+                *sum = (sum.parse::<f64>().unwrap_or(0.0) + value.parse::<f64>().unwrap_or(0.0)).to_string()
+            }
+            None => family.series.push((part.to_owned(), value.to_owned())),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, Family { kind, help, series }) in &self.0 {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (part, value) in series {
+                let _ = writeln!(text, "{name}{part} {value}");
+            }
+        }
+        text
+    }
+
+    /// `INFO resil`.
+    pub fn info(&mut self, info: &str) {
+        for line in info.lines() {
+            let Some((name, value)) = line.trim().split_once(':') else { continue };
+            let Some(field) = name.strip_prefix("resil_") else { continue };
+            if !field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                continue;
+            }
+            if let Some(histogram) = Buckets::read(value) {
+                self.histogram(field.strip_suffix("_ms").unwrap_or(field), &histogram);
+            } else if field == "version" || field == "module_version" {
+                let help = "The version of the module.";
+                self.add("resil_module_info", "gauge", help, &labels(&[("version", value.as_bytes())]), "1");
+            } else if value.parse::<i64>().is_ok() {
+                let is_gauge = field.ends_with("_keys") || field.ends_with("_bytes") || GAUGES.contains(&field);
+                let help = format!("{field} of INFO resil.");
+                match is_gauge {
+                    true => self.add(&format!("resil_{field}"), "gauge", &help, "", value),
+                    false => self.add(&format!("resil_{field}_total"), "counter", &help, "", value),
+                }
+            }
+        }
+    }
+
+    fn histogram(&mut self, field: &str, Buckets { bounds, count, sum_ms }: &Buckets) {
+        let name = format!("resil_{field}_seconds");
+        let help = format!("{field} of INFO resil.");
+        // Series of one family keep their order; the names of its parts differ from the family's.
+        let family = self.0.entry(name).or_insert_with(|| Family { kind: "histogram", help, series: Vec::new() });
+        if !family.series.is_empty() {
+            return;
+        }
+        for (bound, cumulative) in bounds {
+            family.series.push((format!("_bucket{{le=\"{bound}\"}}"), cumulative.to_string()));
+        }
+        family.series.push(("_bucket{le=\"+Inf\"}".to_owned(), count.to_string()));
+        family.series.push(("_sum".to_owned(), (*sum_ms as f64 / 1_000.0).to_string()));
+        family.series.push(("_count".to_owned(), count.to_string()));
+    }
+
+    pub fn breakers(&mut self, rows: &[OverviewRow]) {
+        for state in BREAKER_STATES {
+            let count = rows.iter().filter(|row| row.bytes("state") == state.as_bytes()).count();
+            let part = labels(&[("state", state.as_bytes())]);
+            self.add("resil_breakers", "gauge", "Breakers by their state.", &part, &count.to_string());
+        }
+        let is_open =
+            |row: &&OverviewRow| ["open", "forced-open"].iter().any(|state| row.bytes("state") == state.as_bytes());
+        let others = |row: &&OverviewRow| !is_open(row) && row.bytes("state") != b"closed";
+        let help = "Breakers that are not closed, by name: 1. At most 100, open ones first.";
+        for row in rows.iter().filter(is_open).chain(rows.iter().filter(others)).take(NAMED_MAX) {
+            let part = labels(&[("breaker", row.shown()), ("state", row.bytes("state"))]);
+            self.add("resil_breaker_not_closed", "gauge", help, &part, "1");
+        }
+    }
+
+    pub fn locks(&mut self, rows: &[OverviewRow], has_keys: bool) {
+        let number = |row: &OverviewRow, name: &str| row.number(name).unwrap_or(0).max(0);
+        let waiters: i64 = rows.iter().map(|row| number(row, "waiters")).sum();
+        let oldest = rows.iter().map(|row| number(row, "oldest_wait_ms")).max().unwrap_or(0);
+        let held = rows.iter().map(|row| number(row, "held_ms")).max().unwrap_or(0);
+        let seconds = |ms: i64| (ms as f64 / 1_000.0).to_string();
+        self.add("resil_locks", "gauge", "Locks that are held or waited for.", "", &rows.len().to_string());
+        self.add("resil_lock_waiters", "gauge", "Calls that wait for locks.", "", &waiters.to_string());
+        self.add("resil_lock_oldest_wait_seconds", "gauge", "The longest wait for a lock.", "", &seconds(oldest));
+        self.add("resil_lock_longest_held_seconds", "gauge", "The longest hold of a lock.", "", &seconds(held));
+        if has_keys {
+            let mut waited: Vec<&OverviewRow> = rows.iter().filter(|row| number(row, "waiters") > 0).collect();
+            waited.sort_by_key(|row| std::cmp::Reverse(number(row, "waiters")));
+            for row in waited.into_iter().take(NAMED_MAX) {
+                let part = labels(&[("lock", row.shown())]);
+                let count = number(row, "waiters").to_string();
+                self.add(
+                    "resil_lock_waiters_by_key",
+                    "gauge",
+                    "Calls that wait for a lock, at most 100 locks.",
+                    &part,
+                    &count,
+                );
+            }
+        }
+    }
+
+    pub fn bulkheads(&mut self, rows: &[OverviewRow]) {
+        let waiters: i64 = rows.iter().filter_map(|row| row.number("waiters")).sum();
+        self.add(
+            "resil_bulkheads",
+            "gauge",
+            "Shared bulkheads that are used or waited for.",
+            "",
+            &rows.len().to_string(),
+        );
+        self.add("resil_bulkhead_waiters", "gauge", "Calls that wait for shared bulkheads.", "", &waiters.to_string());
+    }
+
+    pub fn ledgers(&mut self, rows: &[OverviewRow]) {
+        let families = [
+            ("waiting", "Messages that wait for their next attempt."),
+            ("taken", "Messages that a worker has."),
+            ("dead", "Messages that are dead."),
+            ("cases_open", "Root causes that are not closed."),
+            ("alerts_unseen", "Alerts that nobody has looked at."),
+        ];
+        let mut rows: Vec<&OverviewRow> = rows.iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.number("dead")));
+        for row in rows.into_iter().take(NAMED_MAX) {
+            for (field, help) in families {
+                let part = labels(&[("ledger", row.shown())]);
+                let value = row.number(field).unwrap_or(0).to_string();
+                self.add(
+                    &format!("resil_dlq_{field}"),
+                    "gauge",
+                    &format!("{help} At most 100 ledgers."),
+                    &part,
+                    &value,
+                );
+            }
+        }
+    }
+
+    pub fn denied(&mut self, rows: &[OverviewRow], has_keys: bool) {
+        let sum: i64 = rows.iter().filter_map(|row| row.number("estimate")).sum();
+        let help = "Refusals of the last minute of the keys that are refused most: an estimate.";
+        self.add("resil_denied_top_estimate", "gauge", help, "", &sum.to_string());
+        if has_keys {
+            for row in rows {
+                let part = labels(&[("key", &row.key), ("kind", row.bytes("kind"))]);
+                let value = row.number("estimate").unwrap_or(0).to_string();
+                self.add(
+                    "resil_denied_by_key_estimate",
+                    "gauge",
+                    "Refusals of the last minute: an estimate.",
+                    &part,
+                    &value,
+                );
+            }
+        }
+    }
+}
+
+/// A histogram of INFO: `count=3,sum=17,le_1=0,…,inf=0`.
+struct Buckets {
+    /// Upper bounds in seconds, as text, and how many are at or below.
+    bounds: Vec<(String, u64)>,
+    count: u64,
+    sum_ms: u64,
+}
+
+impl Buckets {
+    fn read(value: &str) -> Option<Self> {
+        let (mut bounds, mut count, mut sum_ms, mut above) = (Vec::new(), None, None, 0);
+        for pair in value.split(',') {
+            let (name, number) = pair.split_once('=')?;
+            let number: u64 = number.parse().ok()?;
+            match name {
+                "count" => count = Some(number),
+                "sum" => sum_ms = Some(number),
+                "inf" | "le_inf" => above = number,
+                name => bounds.push((name.strip_prefix("le_")?.parse::<u64>().ok()?, number)),
+            }
+        }
+        let (count, sum_ms) = (count?, sum_ms?);
+        // Earlier modules count each bucket by itself. If both readings fit, they are the same.
+        let is_single = bounds.iter().map(|(_, number)| number).sum::<u64>() + above == count;
+        let mut so_far = 0;
+        let bounds = bounds
+            .into_iter()
+            .map(|(ms, number)| {
+                so_far = if is_single { so_far + number } else { number };
+                ((ms as f64 / 1_000.0).to_string(), so_far)
+            })
+            .collect();
+        Some(Self { bounds, count, sum_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_are_cumulative_whatever_info_says() {
+        let info = "resil_lock_wait_ms:count=6,sum=17,le_1=1,le_2=2,le_5=1,inf=2\r\nresil_hold_ms:count=6,sum=17,le_1=1,le_2=3,le_5=4,inf=6";
+        let mut page = Page::here();
+        page.info(info);
+        let text = page.text();
+        for name in ["lock_wait", "hold"] {
+            for line in [
+                r#"_bucket{le="0.001"} 1"#,
+                r#"_bucket{le="0.002"} 3"#,
+                r#"_bucket{le="0.005"} 4"#,
+                r#"_bucket{le="+Inf"} 6"#,
+                "_sum 0.017",
+                "_count 6",
+            ] {
+                assert!(text.contains(&format!("resil_{name}_seconds{line}\n")), "{line} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_bounded_and_escaped() {
+        let text = label(b"a\"b\\c\n\xff");
+        assert_eq!(text, r#"a\"b\\\\c\\n\\xff"#);
+        assert!(label(&[b'x'; 10_000]).len() <= LABEL_MAX);
+    }
+}

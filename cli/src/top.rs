@@ -1,0 +1,113 @@
+//! `resil top`: what is open, who waits, who is refused most, which ledgers have dead letters. Live on a terminal, where q quits; one screen
+//! with `--once`, with `--json`, or where there is no terminal.
+//!
+//! While the server is away it says so and keeps the last picture; it goes on when the server is back.
+
+mod screen;
+mod terminal;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::Args;
+use resil::operator::{KeyKind, Ranking};
+use resil::{Client, Error};
+use serde_json::json;
+
+use self::screen::draw;
+use self::terminal::Terminal;
+use crate::connect::ConnectArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::overview::{OverviewRow, list_all, rank};
+use crate::spans;
+
+/// Rows of each kind that are looked at.
+const ROWS_MAX: usize = 10_000;
+
+#[derive(Args)]
+pub struct TopArgs {
+    /// Prints one screen and ends
+    #[arg(long)]
+    once: bool,
+    /// How often it looks
+    #[arg(long, value_name = "DURATION", value_parser = spans::read, default_value = "1s")]
+    interval: Duration,
+    /// Rows of each part
+    #[arg(long, default_value_t = 10)]
+    rows: usize,
+}
+
+/// One look at the server.
+#[derive(Default)]
+pub struct Picture {
+    /// Worst first.
+    pub breakers: Vec<OverviewRow>,
+    pub locks: Vec<OverviewRow>,
+    pub ledgers: Vec<OverviewRow>,
+    /// `None`: the module does not rank.
+    pub denied: Option<Vec<OverviewRow>>,
+}
+
+impl Picture {
+    async fn take(client: &Client, rows: usize) -> Result<Self, Error> {
+        let mut breakers = list_all(client, KeyKind::Breaker, ROWS_MAX).await?;
+        let mut locks = list_all(client, KeyKind::Lock, ROWS_MAX).await?;
+        let mut ledgers = list_all(client, KeyKind::DeadLetters, ROWS_MAX).await?;
+        breakers.sort_by_key(|row| (badness(&row.text("state")), std::cmp::Reverse(row.number("failures"))));
+        locks.sort_by_key(|row| std::cmp::Reverse((row.number("waiters"), row.number("held_ms"))));
+        ledgers.sort_by_key(|row| std::cmp::Reverse((row.number("dead"), row.number("waiting"))));
+        let denied = rank(client, Ranking::Denied, u32::try_from(rows.clamp(1, 128)).unwrap_or(10)).await?;
+        Ok(Self { breakers, locks, ledgers, denied })
+    }
+
+    fn json(&self, rows: usize) -> serde_json::Value {
+        let part = |all: &[OverviewRow]| all.iter().take(rows).map(OverviewRow::json).collect::<Vec<_>>();
+        json!({
+            "breakers": part(&self.breakers), "breakersTotal": self.breakers.len(),
+            "locks": part(&self.locks), "locksTotal": self.locks.len(),
+            "ledgers": part(&self.ledgers), "ledgersTotal": self.ledgers.len(),
+            "denied": self.denied.as_deref().map(part),
+        })
+    }
+}
+
+/// What is worst comes first.
+fn badness(state: &str) -> u8 {
+    match state {
+        "open" => 0,
+        "forced-open" => 1,
+        "half-open" => 2,
+        "ramping" => 3,
+        "closed" => 9,
+        _ => 4,
+    }
+}
+
+pub async fn run(connect: &ConnectArgs, output: &Output, args: &TopArgs) -> Result<(), Failure> {
+    let is_live = !args.once && !output.is_json && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if !is_live {
+        let picture = Picture::take(&connect.client().await?, args.rows).await?;
+        return match output.is_json {
+            true => output.json(&picture.json(args.rows)),
+            false => output.lines(draw(&picture, None, output.has_colors, args.rows, None)),
+        };
+    }
+    let client = connect.client().await?;
+    let mut terminal = Terminal::open()?;
+    let mut picture = Picture::default();
+    loop {
+        let mut trouble = None;
+        match tokio::time::timeout(connect.timeout(), Picture::take(&client, args.rows)).await {
+            Ok(Ok(seen)) => picture = seen,
+            Ok(Err(error)) => trouble = Some(error.to_string()),
+            Err(_) => trouble = Some("the server does not answer in time".to_owned()),
+        }
+        let (width, height) = terminal.size();
+        let lines = draw(&picture, trouble.as_deref(), output.has_colors, args.rows, Some((width, height)));
+        terminal.show(&lines)?;
+        if terminal.quits_within(args.interval.max(Duration::from_millis(100))).await {
+            return Ok(());
+        }
+    }
+}

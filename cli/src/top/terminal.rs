@@ -1,0 +1,88 @@
+//! The terminal as a screen: another page of it, keys without Enter, its size. It is as it was when this is dropped, also by a panic.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::failure::Failure;
+
+pub struct Terminal {
+    before: Termios,
+    keys: UnboundedReceiver<u8>,
+}
+
+impl Terminal {
+    pub fn open() -> Result<Self, Failure> {
+        let wrong = |error: rustix::io::Errno| Failure::Refused(format!("the terminal cannot be used: {error}"));
+        let before = tcgetattr(std::io::stdin()).map_err(wrong)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw).map_err(wrong)?;
+        let (sender, keys) = unbounded_channel();
+        // Ends with the process: a read of a terminal cannot be called off.
+        std::thread::spawn(move || {
+            for byte in std::io::stdin().lock().bytes() {
+                let Ok(byte) = byte else { break };
+                if sender.send(byte).is_err() {
+                    break;
+                }
+            }
+        });
+        let terminal = Self { before, keys };
+        let mut out = std::io::stdout().lock();
+        out.write_all(b"\x1b[?1049h\x1b[?25l")?;
+        out.flush()?;
+        drop(out);
+        Ok(terminal)
+    }
+
+    /// Width and height in characters.
+    pub fn size(&self) -> (usize, usize) {
+        match tcgetwinsize(std::io::stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+            _ => (80, 24),
+        }
+    }
+
+    pub fn show(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let mut frame = String::from("\x1b[H");
+        for (at, line) in lines.iter().enumerate() {
+            if at > 0 {
+                frame.push_str("\r\n");
+            }
+            frame.push_str(line);
+            frame.push_str("\x1b[K");
+        }
+        frame.push_str("\x1b[J");
+        let mut out = std::io::stdout().lock();
+        out.write_all(frame.as_bytes())?;
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Waits, and says whether to stop: q, Escape, Ctrl-C, a closed terminal, or a signal.
+    pub async fn quits_within(&mut self, span: Duration) -> bool {
+        let terminated = async {
+            match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => drop(signal.recv().await),
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            key = self.keys.recv() => matches!(key, None | Some(b'q' | b'Q' | 0x1b | 0x03 | 0x04)),
+            () = terminated => true,
+            () = tokio::time::sleep(span) => false,
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(b"\x1b[?25h\x1b[?1049l");
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,126 @@
+//! Wrong addresses, wrong passwords, servers without the module, servers that die.
+
+use resil_harness::{Options, Server, ok as ask};
+
+use crate::scene::{Running, ok, resil, run};
+
+const SECRET: &str = "hunter2-never-shown";
+
+#[test]
+fn an_unreachable_server_is_exit_code_three() {
+    for args in [&["breaker", "list"][..], &["top", "--once"], &["policy", "list"], &["bench", "limit"]] {
+        let ran = run(resil("redis://127.0.0.1:1", args));
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{}", ran.err);
+    }
+    for url in ["nonsense", "http://x", "memory://", "redis://:bad port"] {
+        let ran = run(resil(url, &["breaker", "list"]));
+        assert_eq!(ran.code, 2, "{url}: {}", ran.err);
+    }
+    assert_eq!(run(resil("redis://127.0.0.1:1", &["doctor"])).code, 1);
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let server = Server::start(Options::default().config("requirepass", "right"));
+    let host = format!("127.0.0.1:{}", server.port());
+    let plain = format!("redis://{host}");
+    let wrong = format!("redis://:{SECRET}@{host}");
+    let dead = format!("redis://:{SECRET}@127.0.0.1:1");
+    let odd = format!("redis://:{SECRET}@127.0.0.1:x");
+    for url in [&wrong, &dead, &odd] {
+        for args in
+            [&["breaker", "list"][..], &["doctor"], &["doctor", "--json"], &["watch", "--for", "300ms"], &["nosuch"]]
+        {
+            let ran = run(resil(url, args));
+            assert_ne!((ran.code, args[0]), (0, "breaker"), "{}", ran.out);
+            assert!(!ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{args:?}: {}{}", ran.out, ran.err);
+        }
+    }
+    assert_eq!(run(resil(&wrong, &["breaker", "list"])).code, 3);
+    assert_eq!(run(resil(&plain, &["breaker", "list"])).code, 3);
+    let mut by_env = resil(&plain, &["breaker", "list"]);
+    by_env.env("RESIL_PASSWORD", "right");
+    assert_eq!(run(by_env).code, 0);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "right\n").expect("it is written");
+    let path = file.path().to_str().expect("UTF-8");
+    ok(&plain, &["breaker", "list", "--password-file", path]);
+    let help = run(resil(&wrong, &["--help"]));
+    assert!(!help.out.contains(SECRET), "{}", help.out);
+}
+
+#[test]
+fn a_server_without_the_module_is_told() {
+    let server = Server::start(Options::default().without_module());
+    let ran = run(resil(&server.url(), &["breaker", "list"]));
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("module"), "{}", ran.err);
+    let doctor = run(resil(&server.url(), &["doctor", "--json"]));
+    assert_eq!(doctor.code, 1);
+    assert!(doctor.out.contains("loadmodule"), "{}", doctor.out);
+}
+
+#[test]
+fn doctor_finds_what_is_wrong() {
+    let server =
+        Server::start(Options::default().config("maxmemory", "100mb").config("maxmemory-policy", "allkeys-lru"));
+    let ran = run(resil(&server.url(), &["doctor", "--json"]));
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    let checks = ran.json()["checks"].clone();
+    let level = |check: &str| {
+        checks.as_array().and_then(|all| all.iter().find(|row| row["check"] == check)).map(|row| row["level"].clone())
+    };
+    assert_eq!(level("eviction"), Some("fail".into()), "{checks}");
+    for check in ["server", "module", "clock", "rights"] {
+        assert_eq!(level(check), Some("ok".into()), "{check} of {checks}");
+    }
+    ask(&mut server.connect(), &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    assert_eq!(run(resil(&server.url(), &["doctor"])).code, 0);
+    // A user who may little is warned of, and nothing breaks.
+    let rule = "on >x ~resil:* -@all +ping +hello +auth +client|id +res.breaker|state";
+    let words: Vec<&str> = ["ACL", "SETUSER", "little"].into_iter().chain(rule.split(' ')).collect();
+    ask(&mut server.connect(), &words);
+    let mut little = resil(&server.url(), &["doctor", "--user", "little"]);
+    little.env("RESIL_PASSWORD", "x");
+    let ran = run(little);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("+info"), "{}", ran.out);
+}
+
+#[test]
+fn watch_goes_on_after_the_server_was_killed() {
+    let mut server = Server::fresh();
+    let force = |server: &Server, reason: &str| {
+        ok(&server.url(), &["breaker", "force", "bank", "--to", "open", "--reason", reason]);
+        ok(&server.url(), &["breaker", "force", "bank", "--to", "auto", "--reason", reason]);
+    };
+    let mut watch = Running::start(resil(&server.url(), &["watch", "--json"]));
+    watch.line("listening");
+    force(&server, "first");
+    assert!(watch.line("first").contains("\"event\":\"breaker\""));
+    server.kill9();
+    watch.line("lost");
+    server.start_again();
+    watch.line("listening again");
+    force(&server, "second");
+    watch.line("second");
+    assert!(watch.is_running());
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_error() {
+    let server = Server::fresh();
+    let program = crate::scene::binary();
+    let line = format!(
+        "set -o pipefail; '{}' completion bash | head -c 10 >/dev/null; echo code ${{PIPESTATUS[0]}}",
+        program.display()
+    );
+    let out = std::process::Command::new("bash")
+        .args(["-c", &line])
+        .env("RESIL_URL", server.url())
+        .output()
+        .expect("bash runs");
+    let (out, err) =
+        (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    assert_eq!((out.trim(), err.as_str()), ("code 0", ""));
+}

@@ -1,0 +1,153 @@
+//! The server itself: what it says of itself, what its user may do, and what it publishes. In memory there is none, and all of this is
+//! refused.
+
+use std::time::Duration;
+
+use resil_wire::reply::{Unexpected, Value};
+
+use super::Operator;
+use crate::backend::Backend;
+#[cfg(feature = "redis")]
+use crate::backend::redis::subscription::{Subscription, SubscriptionEnd, Subscriptions};
+use crate::error::Error;
+
+/// The channel of all events.
+#[cfg(feature = "redis")]
+const EVENTS: &str = "resil:events";
+
+fn no_server() -> Error {
+    Error::InvalidArgument("memory:// is no server: name one, such as redis://127.0.0.1:6379".to_owned())
+}
+
+fn unexpected(error: &Unexpected) -> Error {
+    Error::Internal(error.to_string())
+}
+
+fn text(value: &Value) -> Result<String, Unexpected> {
+    match value {
+        Value::Integer(number) => Ok(number.to_string()),
+        value => value.text().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+    }
+}
+
+fn pairs(value: &Value) -> Result<Vec<(String, String)>, Unexpected> {
+    match value {
+        Value::Map(pairs) => pairs.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect(),
+        flat => flat.array()?.chunks_exact(2).map(|pair| Ok((text(&pair[0])?, text(&pair[1])?))).collect(),
+    }
+}
+
+impl Operator {
+    pub(super) async fn ask(&self, words: &[&str]) -> Result<Vec<Value>, Error> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        match self.client.backend() {
+            #[cfg(feature = "redis")]
+            Backend::Redis(redis) => redis.ask_nodes(&words).await,
+            _ => Err(no_server()),
+        }
+    }
+
+    async fn first(&self, words: &[&str]) -> Result<Value, Error> {
+        self.ask(words).await?.into_iter().next().ok_or_else(|| Error::Internal("no node answered".to_owned()))
+    }
+
+    /// The text of `INFO section`, of each primary if it is a cluster.
+    pub async fn info(&self, section: &str) -> Result<Vec<String>, Error> {
+        let replies = self.ask(&["INFO", section]).await?;
+        replies.iter().map(text).collect::<Result<_, _>>().map_err(|error| unexpected(&error))
+    }
+
+    /// The settings of the server whose names match, of any primary if it is a cluster.
+    pub async fn config(&self, pattern: &str) -> Result<Vec<(String, String)>, Error> {
+        pairs(&self.first(&["CONFIG", "GET", pattern]).await?).map_err(|error| unexpected(&error))
+    }
+
+    /// The server's clock, since the Unix epoch.
+    pub async fn time(&self) -> Result<Duration, Error> {
+        let reply = self.first(&["TIME"]).await?;
+        let parts = reply.array().and_then(|parts| parts.iter().map(text).collect::<Result<Vec<_>, _>>());
+        let parts = parts.map_err(|error| unexpected(&error))?;
+        let number = |at: usize| parts.get(at).and_then(|part| part.parse().ok());
+        match (number(0), number(1)) {
+            (Some(seconds), Some(us)) => Ok(Duration::from_secs(seconds) + Duration::from_micros(us)),
+            _ => Err(Error::Internal("TIME was answered without a time".to_owned())),
+        }
+    }
+
+    /// The user of this connection.
+    pub async fn user(&self) -> Result<String, Error> {
+        text(&self.first(&["ACL", "WHOAMI"]).await?).map_err(|error| unexpected(&error))
+    }
+
+    /// Whether `user` may run a command, without running it.
+    pub async fn may(&self, user: &str, command: &[&str]) -> Result<bool, Error> {
+        let words = [&["ACL", "DRYRUN", user], command].concat();
+        text(&self.first(&words).await?).map(|verdict| verdict == "OK").map_err(|error| unexpected(&error))
+    }
+
+    /// Everything that the server publishes on `resil:events`, from now on.
+    pub fn events(&self) -> Result<EventFeed, Error> {
+        match self.client.backend() {
+            #[cfg(feature = "redis")]
+            Backend::Redis(redis) => Ok(EventFeed { source: redis.subscriptions(), open: None }),
+            _ => Err(no_server()),
+        }
+    }
+}
+
+/// What a feed has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerMessage {
+    /// Messages are heard from now on. Again after a connection was lost: what was published meanwhile is not told.
+    Listening,
+    /// A JSON document; see docs/events.md.
+    Event(Vec<u8>),
+    /// The connection is gone; another one is opened.
+    Lost,
+}
+
+/// What the server publishes: see [`Operator::events`].
+pub struct EventFeed {
+    #[cfg(feature = "redis")]
+    source: Subscriptions,
+    #[cfg(feature = "redis")]
+    open: Option<Subscription>,
+}
+
+#[cfg(feature = "redis")]
+impl EventFeed {
+    /// The next message, however long that takes; `None` when the client was shut down. A user who may not subscribe is an error.
+    pub async fn next(&mut self) -> Result<Option<ServerMessage>, Error> {
+        loop {
+            let Some(subscription) = &mut self.open else {
+                let Some(mut fresh) = self.source.next().await else { return Ok(None) };
+                match fresh.subscribe(&[EVENTS.to_owned()]).await {
+                    Ok(()) => {
+                        self.source.went_well();
+                        self.open = Some(fresh);
+                        return Ok(Some(ServerMessage::Listening));
+                    }
+                    Err(SubscriptionEnd::Refused) => {
+                        return Err(Error::PermissionDenied("to subscribe; the ACL rule is: +subscribe &resil:events"));
+                    }
+                    Err(SubscriptionEnd::Broken) => continue,
+                }
+            };
+            match subscription.hear().await {
+                Ok(Some(message)) => return Ok(Some(ServerMessage::Event(message.payload))),
+                Ok(None) => {}
+                Err(_) => {
+                    self.open = None;
+                    return Ok(Some(ServerMessage::Lost));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "redis"))]
+impl EventFeed {
+    pub async fn next(&mut self) -> Result<Option<ServerMessage>, Error> {
+        Ok(None)
+    }
+}
