@@ -192,6 +192,30 @@ macro_rules! any {
                 }
             }
 
+            fn acknowledges_at_once(&self) -> usize {
+                match self {
+                    $($(#[$when])? Self::$kind(source) => source.acknowledges_at_once(),)*
+                }
+            }
+
+            async fn acknowledge_all(&self, receipts: Vec<AnyReceipt>) -> Vec<Result<(), SourceError>> {
+                match self {
+                    $($(#[$when])? Self::$kind(source) => {
+                        let count = receipts.len();
+                        let ours = receipts.into_iter().filter_map(|receipt| match receipt {
+                            AnyReceipt::$kind(receipt) => Some(receipt),
+                            #[allow(unreachable_patterns, reason = "a build may have one kind alone")]
+                            _ => None,
+                        });
+                        let ours: Vec<_> = ours.collect();
+                        if ours.len() < count {
+                            return vec![Err(not_ours()); count];
+                        }
+                        source.acknowledge_all(ours).await
+                    })*
+                }
+            }
+
             async fn give_back(&self, receipt: AnyReceipt, delay: Duration) -> Result<(), SourceError> {
                 match (self, receipt) {
                     $($(#[$when])? (Self::$kind(source), AnyReceipt::$kind(receipt)) => source.give_back(receipt, delay).await,)*

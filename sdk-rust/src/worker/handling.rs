@@ -8,6 +8,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tracing::{Instrument, Span};
 
+use super::acknowledging::{Acknowledgements, SettledMessage};
 use super::looping::WorkerRun;
 use super::message::WorkerMessage;
 use super::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source};
@@ -55,9 +56,10 @@ enum SettleAs {
     Failed(FailureNote),
 }
 
-pub(super) struct Handling<'a, S, F> {
+pub(super) struct Handling<'a, S: Source, F> {
     pub running: &'a WorkerRun<F>,
     pub source: &'a S,
+    pub acknowledgements: &'a Acknowledgements<S>,
 }
 
 impl<S, F, Fut> Handling<'_, S, F>
@@ -66,11 +68,12 @@ where
     F: Fn(Arc<WorkerMessage>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), WorkError>> + Send + 'static,
 {
-    pub async fn handle(&self, incoming: Incoming<S::Receipt>) -> MessageEnd {
+    pub async fn handle(&self, incoming: Incoming<S::Receipt>) {
         let Incoming { message, receipt } = incoming;
         if self.source.is_stale(&receipt) {
-            return MessageEnd::Stale;
+            return self.running.count(MessageEnd::Stale);
         }
+        let message = Arc::new(message);
         let ending = match self.before(&message).await {
             Some(ending) => ending,
             None => self.run(&message, &receipt).await,
@@ -119,7 +122,7 @@ where
         None
     }
 
-    async fn run(&self, incoming: &IncomingMessage, receipt: &S::Receipt) -> SettleAs {
+    async fn run(&self, incoming: &Arc<IncomingMessage>, receipt: &S::Receipt) -> SettleAs {
         let worker = &self.running.worker;
         let upcasted = catch_unwind(AssertUnwindSafe(|| {
             worker.upcasters.apply(incoming.kind.as_deref(), incoming.schema, incoming.payload.clone())
@@ -146,7 +149,7 @@ where
         let begun = clock.now();
         let cancel = self.running.cut_off.child_token();
         let until = begun.saturating_add(deadline);
-        let message = Arc::new(WorkerMessage::new(incoming.clone(), payload, cancel.clone(), until, clock.clone()));
+        let message = Arc::new(WorkerMessage::new(Arc::clone(incoming), payload, cancel.clone(), until, clock.clone()));
         let watch = watch(Primitive::Worker, "handle", &worker.name)
             .map(|watch| watch.of_background(worker.client.home(), message.traceparent()));
         let span = watch.as_ref().map_or_else(Span::none, |watch| {
@@ -167,7 +170,7 @@ where
         let ended = tokio::select! {
             biased;
             ended = handled => ended,
-            () = clock.sleep(deadline) => {
+            () = async { clock.sleep(deadline).await } => {
                 cancel.cancel();
                 Ended::Returned(Err(Error::Timeout { after: deadline }.into()))
             }
@@ -227,35 +230,35 @@ where
         }
     }
 
-    async fn settle(&self, message: IncomingMessage, receipt: S::Receipt, ending: SettleAs) -> MessageEnd {
-        let (queue, id) = (&*self.running.worker.name, message.id.clone());
-        let (settled, told) = match ending {
-            SettleAs::Done => (MessageEnd::Done, self.source.acknowledge(receipt).await),
-            SettleAs::Known => (MessageEnd::Known, self.source.acknowledge(receipt).await),
+    /// A failure is acknowledged when the ledger has it; everything else at once.
+    async fn settle(&self, message: Arc<IncomingMessage>, receipt: S::Receipt, ending: SettleAs) {
+        let (queue, id) = (&*self.running.worker.name, &message.id);
+        let (end, receipt) = match ending {
+            SettleAs::Done => (MessageEnd::Done, receipt),
+            SettleAs::Known => (MessageEnd::Known, receipt),
             SettleAs::Dropped(error) => {
                 tracing::warn!(queue, id, error, "a message was dropped");
-                (MessageEnd::Dropped, self.source.acknowledge(receipt).await)
+                (MessageEnd::Dropped, receipt)
             }
-            SettleAs::GivenBack(delay) => (MessageEnd::GivenBack, self.source.give_back(receipt, delay).await),
+            SettleAs::GivenBack(delay) => return self.give_back(&message, receipt, delay).await,
             SettleAs::Failed(note) => match self.source.fail(receipt, &note).await {
-                FailedWhere::Here(Ok(verdict)) => (self.say(&id, &note, &verdict), Ok(())),
+                FailedWhere::Here(Ok(verdict)) => return self.running.count(self.say(id, &note, &verdict)),
                 FailedWhere::Here(Err(error)) => {
                     tracing::warn!(queue, id, %error, "a failure could not be recorded");
-                    return MessageEnd::Unsettled;
+                    return self.running.count(MessageEnd::Unsettled);
                 }
                 FailedWhere::Elsewhere(receipt) => match self.record(&message, &note).await {
-                    Some(verdict) => (self.say(&id, &note, &verdict), self.source.acknowledge(receipt).await),
-                    None => (MessageEnd::GivenBack, self.source.give_back(receipt, GIVEN_BACK_FOR).await),
+                    Some(verdict) => (self.say(id, &note, &verdict), receipt),
+                    None => return self.give_back(&message, receipt, GIVEN_BACK_FOR).await,
                 },
             },
         };
-        match told {
-            Ok(()) => settled,
-            Err(error) => {
-                tracing::debug!(queue, id, %error, "a source could not be told; it will deliver the message again");
-                MessageEnd::Unsettled
-            }
-        }
+        self.acknowledgements.add(self.running, SettledMessage { message, receipt, end }).await;
+    }
+
+    async fn give_back(&self, message: &IncomingMessage, receipt: S::Receipt, delay: Duration) {
+        let told = self.source.give_back(receipt, delay).await;
+        self.running.note_acknowledged(message, MessageEnd::GivenBack, told);
     }
 
     fn say(&self, id: &str, note: &FailureNote, verdict: &FailVerdict) -> MessageEnd {

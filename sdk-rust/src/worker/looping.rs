@@ -20,10 +20,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
+use super::acknowledging::Acknowledgements;
 use super::handling::{Handling, MessageEnd};
 use super::ledger::LedgerSource;
 use super::message::WorkerMessage;
-use super::source::{Incoming, Source, SourceHealth};
+use super::source::{Incoming, IncomingMessage, Source, SourceError, SourceHealth};
 use super::verdict::WorkError;
 use crate::clock::{Clock, Moment};
 use crate::dead_letters::LetterFilter;
@@ -199,7 +200,7 @@ pub(super) struct WorkerRun<F> {
 }
 
 impl<F> WorkerRun<F> {
-    fn count(&self, settled: MessageEnd) {
+    pub fn count(&self, settled: MessageEnd) {
         let state = &self.worker.state;
         let mut report = state.report.lock();
         let (field, index) = match settled {
@@ -214,6 +215,18 @@ impl<F> WorkerRun<F> {
         };
         *field += 1;
         self.meters.outcomes[index].increment(1);
+    }
+
+    /// What became of a message, by what its source said when it was told.
+    pub fn note_acknowledged(&self, message: &IncomingMessage, end: MessageEnd, told: Result<(), SourceError>) {
+        match told {
+            Ok(()) => self.count(end),
+            Err(error) => {
+                let (queue, id) = (&*self.worker.name, &message.id);
+                tracing::debug!(queue, id, %error, "a source could not be told; it will deliver the message again");
+                self.count(MessageEnd::Unsettled);
+            }
+        }
     }
 
     /// Returns when something may be taken. False: nothing any more.
@@ -281,13 +294,14 @@ where
         handler,
         worker,
     });
-    let mut workers = JoinSet::new();
-    let turn = Arc::new(AsyncMutex::new(()));
-    let retry_turn = Arc::new(AsyncMutex::new(()));
+    let (mut workers, mut tickers) = (JoinSet::new(), JoinSet::new());
+    let intake = Arc::new(Intake::new(&source, running.worker.settings.ordered));
+    let retry_intake = retries.as_ref().map(|retries| Arc::new(Intake::new(retries, running.worker.settings.ordered)));
+    tickers.spawn(call.part(Arc::clone(&intake.acknowledgements).tick(Arc::clone(&running))));
     for _ in 0..at_once {
-        workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(&source), Arc::clone(&turn))));
-        if let Some(retries) = &retries {
-            workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(retries), Arc::clone(&retry_turn))));
+        workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(&intake))));
+        if let Some(intake) = &retry_intake {
+            workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(intake))));
         }
     }
 
@@ -326,7 +340,11 @@ where
         tokio::select! { biased; () = ended => {}, () = clock.sleep(GIVE_BACK_BOUND) => {} }
         workers.abort_all();
     }
-    tokio::select! { biased; () = source.end() => {}, () = clock.sleep(GIVE_BACK_BOUND) => {} }
+    let ending = async {
+        intake.acknowledgements.flush(&running).await;
+        source.end().await;
+    };
+    tokio::select! { biased; () = ending => {}, () = clock.sleep(GIVE_BACK_BOUND) => {} }
     let report = *state.report.lock();
     Ok(report)
 }
@@ -341,8 +359,26 @@ impl Drop for RunEnded<'_> {
     }
 }
 
+/// A source, and what its workers share.
+struct Intake<S: Source> {
+    source: Arc<S>,
+    acknowledgements: Arc<Acknowledgements<S>>,
+    /// Held from one message to its turn among those of its aggregate, where order matters.
+    turn: Option<AsyncMutex<()>>,
+}
+
+impl<S: Source> Intake<S> {
+    fn new(source: &Arc<S>, is_ordered: bool) -> Self {
+        Self {
+            source: Arc::clone(source),
+            acknowledgements: Arc::new(Acknowledgements::new(source, is_ordered)),
+            turn: is_ordered.then(AsyncMutex::default),
+        }
+    }
+}
+
 /// One worker: takes, handles, again.
-async fn work<S, F, Fut>(running: Arc<WorkerRun<F>>, source: Arc<S>, turn: Arc<AsyncMutex<()>>)
+async fn work<S, F, Fut>(running: Arc<WorkerRun<F>>, intake: Arc<Intake<S>>)
 where
     S: Source,
     F: Fn(Arc<WorkerMessage>) -> Fut + Send + Sync + 'static,
@@ -353,10 +389,10 @@ where
         state.turn();
         let taken = tokio::select! {
             biased;
+            taken = take(&running, &intake) => taken,
             () = running.stopping.cancelled() => return,
-            taken = take(&running, &*source, &turn) => taken,
             // There may be nothing to take for hours.
-            () = running.worker.client.clock().sleep(TURN_EVERY) => continue,
+            () = async { running.worker.client.clock().sleep(TURN_EVERY).await } => continue,
         };
         let Some((incoming, waiting)) = taken else { return };
         // In the order of the source, for as long as it is handled.
@@ -369,15 +405,15 @@ where
         let Ok(_place) = running.places.acquire().await else { return };
         if !may_begin || running.stopping.is_cancelled() {
             // It was taken in the last moment, and not begun.
-            let given_back = source.give_back(incoming.receipt, Duration::ZERO).await;
+            let given_back = intake.source.give_back(incoming.receipt, Duration::ZERO).await;
             running.count(if given_back.is_ok() { MessageEnd::GivenBack } else { MessageEnd::Unsettled });
             return;
         }
         state.running.fetch_add(1, Ordering::Relaxed);
         running.meters.running.increment(1.0);
         let _counted = CountedRun(&running);
-        let settled = Handling { running: &*running, source: &*source }.handle(incoming).await;
-        running.count(settled);
+        let (source, acknowledgements) = (&*intake.source, &*intake.acknowledgements);
+        Handling { running: &*running, source, acknowledgements }.handle(incoming).await;
         state.turn();
     }
 }
@@ -396,11 +432,13 @@ type WaitingForOthers = std::pin::Pin<Box<dyn Future<Output = OwnedMutexGuard<()
 /// The next message, and its turn among those of its aggregate.
 async fn take<S: Source, F>(
     running: &WorkerRun<F>,
-    source: &S,
-    turn: &AsyncMutex<()>,
+    intake: &Intake<S>,
 ) -> Option<(Incoming<S::Receipt>, Option<WaitingForOthers>)> {
-    let _turn = turn.lock().await;
-    let incoming = source.next().await?;
+    let _turn = match &intake.turn {
+        Some(turn) => Some(turn.lock().await),
+        None => None,
+    };
+    let incoming = intake.source.next().await?;
     let aggregate = incoming.message.aggregate.as_deref().filter(|_| running.worker.settings.ordered);
     let waiting = aggregate.map(|name| {
         let mut waiting: WaitingForOthers = Box::pin(running.aggregate(name).lock_owned());

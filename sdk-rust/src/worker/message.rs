@@ -1,5 +1,6 @@
 //! A message as its handler sees it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use crate::clock::{Clock, Moment};
 /// A message, with what its handler needs to know.
 #[derive(Debug)]
 pub struct WorkerMessage {
-    incoming: IncomingMessage,
+    incoming: Arc<IncomingMessage>,
     payload: Bytes,
     header_id: String,
     cancel: CancellationToken,
@@ -22,7 +23,7 @@ pub struct WorkerMessage {
 
 impl WorkerMessage {
     pub(super) fn new(
-        incoming: IncomingMessage,
+        incoming: Arc<IncomingMessage>,
         payload: Bytes,
         cancel: CancellationToken,
         until: Moment,

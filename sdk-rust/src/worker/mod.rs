@@ -45,6 +45,7 @@
 //! `source`: the trait. `looping`: taking, pausing, the end. `handling`: one message. `verdict`: what an error means. `upcast`: older forms.
 //! `ledger`, `streams`, `rabbit/`, `postgres/`: the sources, and the publishers beside them. `any`, `foreign`, `local`: what other languages need.
 
+mod acknowledging;
 mod any;
 mod feed;
 mod foreign;

@@ -36,6 +36,19 @@ pub trait Source: Send + Sync + 'static {
     /// The message is settled, and not delivered again.
     fn acknowledge(&self, receipt: Self::Receipt) -> impl Future<Output = Result<(), SourceError>> + Send;
 
+    /// How many acknowledgements are worth sending together. One: each is sent when its message is settled.
+    fn acknowledges_at_once(&self) -> usize {
+        1
+    }
+
+    /// The messages are settled: as many results as receipts, in their order.
+    fn acknowledge_all(
+        &self,
+        receipts: Vec<Self::Receipt>,
+    ) -> impl Future<Output = Vec<Result<(), SourceError>>> + Send {
+        futures_util::future::join_all(receipts.into_iter().map(|receipt| self.acknowledge(receipt)))
+    }
+
     /// The message was not tried: it is delivered again, after `delay` if the source can wait.
     fn give_back(
         &self,

@@ -18,14 +18,15 @@ mod publisher;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{Cmd, cmd};
+use redis::cmd;
 use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::entries::{StreamEntry, read_claimed, read_pending, read_read};
+use self::entries::{EntryId, StreamEntry, read_claimed, read_pending, read_read};
 use self::link::StreamLink;
 pub use self::publisher::StreamPublisher;
 use super::RECONNECT;
@@ -44,6 +45,8 @@ const RETURNED: &str = "resil-returned";
 const BLOCK: Duration = Duration::from_secs(1);
 /// How many consumers' leftovers are looked at in one go.
 const CLAIM_AT_ONCE: usize = 100;
+/// How many acknowledgements one command has, at most.
+const ACKNOWLEDGED_AT_ONCE: u32 = 100;
 
 /// A stream, and how it is read.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -52,7 +55,7 @@ pub struct StreamSettings {
     pub stream: String,
     /// The consumer group; it is made if it is not there. `resil` by default.
     pub group: String,
-    /// How many messages are fetched ahead: 1 to 10,000; 10 by default.
+    /// How many messages one read fetches: 1 to 10,000; 10 by default. The next read begins when no more than as many wait here.
     pub prefetch: u32,
     /// How long a consumer may be silent before its messages are another's: 100 ms to 1 day; 30 s by default.
     #[serde(with = "span_text")]
@@ -108,7 +111,7 @@ impl StreamSettings {
 /// What settles a message of a stream.
 #[derive(Debug)]
 pub struct StreamReceipt {
-    entry_id: String,
+    entry_id: EntryId,
     deliveries: u32,
 }
 
@@ -126,8 +129,10 @@ struct StreamShared {
     consumer: String,
     link: StreamLink,
     health: HealthCell,
+    /// Of the connection that reads, which can be woken by it. 0: not known.
+    reader: AtomicU64,
     /// Fetched, and not settled.
-    in_hand: Mutex<HashSet<String>>,
+    in_hand: Mutex<HashSet<EntryId>>,
 }
 
 impl StreamSource {
@@ -139,10 +144,12 @@ impl StreamSource {
             link: StreamLink::new(&url)?,
             consumer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
             health: HealthCell::new(),
+            reader: AtomicU64::new(0),
             in_hand: Mutex::default(),
             settings,
         });
-        let (feeder, feed) = feed(shared.settings.prefetch as usize);
+        // What one read fetches, while as many are handled.
+        let (feeder, feed) = feed(shared.settings.prefetch as usize * 2);
         let task = tokio::spawn(fetch(client.clone(), Arc::clone(&shared), feeder));
         Ok(Self { shared, feed, fetching: Mutex::new(Some(AbortOnDropHandle::new(task))) })
     }
@@ -191,7 +198,15 @@ impl StreamShared {
             Err(error) if error.0.contains("BUSYGROUP") => {}
             Err(error) => return Err(error),
         }
-        self.link.open().await
+        let mut reading = self.link.open().await?;
+        let named = link::ask_on(&mut reading, cmd("CLIENT").arg("ID"), BLOCK * 6).await;
+        let reader = match named {
+            Ok(redis::Value::Int(id)) => u64::try_from(id).unwrap_or(0),
+            // A user that may not ask is woken by the end of its read.
+            _ => 0,
+        };
+        self.reader.store(reader, Ordering::Relaxed);
+        Ok(reading)
     }
 
     /// Until it is closed, or an error.
@@ -225,12 +240,10 @@ impl StreamShared {
             }
             let mut read = cmd("XREADGROUP");
             let block = look_every.min(fresh_every).as_millis().max(1) as u64;
-            read.arg("GROUP").arg(group).arg(&self.consumer).arg("COUNT").arg(feeder.free().max(1));
+            read.arg("GROUP").arg(group).arg(&self.consumer).arg("COUNT").arg(self.settings.prefetch);
             read.arg("BLOCK").arg(block).arg("STREAMS").arg(stream).arg(">");
             let reply = link::ask_on(reading, &read, BLOCK * 6).await?;
-            for entry in read_read(reply) {
-                self.hand_over(entry, 1, feeder).await;
-            }
+            self.hand_over(read_read(reply).into_iter().map(|entry| (entry, 1)).collect(), feeder).await;
         }
     }
 
@@ -242,6 +255,7 @@ impl StreamShared {
         claim.arg(stream).arg(group).arg(&self.consumer).arg(reclaim.as_millis() as u64).arg(cursor);
         claim.arg("COUNT").arg(count);
         let (next, entries) = read_claimed(self.link.ask(&claim).await?);
+        let mut claimed = Vec::new();
         for entry in entries {
             if self.in_hand.lock().contains(&entry.id) {
                 continue;
@@ -249,14 +263,15 @@ impl StreamShared {
             let mut pending = cmd("XPENDING");
             pending.arg(stream).arg(group).arg(&entry.id).arg(&entry.id).arg(1);
             let deliveries = read_pending(self.link.ask(&pending).await?).unwrap_or(2);
-            self.hand_over(entry, deliveries.max(2), feeder).await;
+            claimed.push((entry, deliveries.max(2)));
         }
+        self.hand_over(claimed, feeder).await;
         Ok(next)
     }
 
     /// What is here is not idle.
     async fn freshen(&self) -> Result<(), SourceError> {
-        let ids: Vec<String> = self.in_hand.lock().iter().cloned().collect();
+        let ids: Vec<EntryId> = self.in_hand.lock().iter().copied().collect();
         for some in ids.chunks(1_000) {
             let mut claim = cmd("XCLAIM");
             claim.arg(&self.settings.stream).arg(&self.settings.group).arg(&self.consumer).arg(0).arg(some);
@@ -265,11 +280,13 @@ impl StreamShared {
         Ok(())
     }
 
-    async fn hand_over(&self, entry: StreamEntry, deliveries: u32, feeder: &Feeder<StreamReceipt>) {
-        let receipt = StreamReceipt { entry_id: entry.id.clone(), deliveries };
-        self.in_hand.lock().insert(entry.id.clone());
-        let message = entry.message(&self.settings.stream, deliveries);
-        if let Err(refused) = feeder.push(Incoming { message, receipt }).await {
+    async fn hand_over(&self, entries: Vec<(StreamEntry, u32)>, feeder: &Feeder<StreamReceipt>) {
+        self.in_hand.lock().extend(entries.iter().map(|(entry, _)| entry.id));
+        let incoming = entries.into_iter().map(|(entry, deliveries)| {
+            let receipt = StreamReceipt { entry_id: entry.id, deliveries };
+            Incoming { message: entry.message(&self.settings.stream, deliveries), receipt }
+        });
+        for refused in feeder.push_all(incoming.collect()).await {
             let _ = self.give_back(&refused.receipt, Duration::ZERO).await;
         }
     }
@@ -278,16 +295,10 @@ impl StreamShared {
         self.in_hand.lock().remove(&receipt.entry_id);
         let idle = self.settings.reclaim.saturating_sub(delay).as_millis() as u64;
         let mut claim = cmd("XCLAIM");
-        claim.arg(&self.settings.stream).arg(&self.settings.group).arg(RETURNED).arg(0).arg(&receipt.entry_id);
+        claim.arg(&self.settings.stream).arg(&self.settings.group).arg(RETURNED).arg(0).arg(receipt.entry_id);
         claim.arg("IDLE").arg(idle).arg("RETRYCOUNT").arg(receipt.deliveries - 1).arg("JUSTID");
         self.link.ask(&claim).await.map(drop)
     }
-}
-
-fn acknowledging(settings: &StreamSettings, entry_id: &str) -> Cmd {
-    let mut ack = cmd("XACK");
-    ack.arg(&settings.stream).arg(&settings.group).arg(entry_id);
-    ack
 }
 
 impl Source for StreamSource {
@@ -302,14 +313,28 @@ impl Source for StreamSource {
     }
 
     async fn acknowledge(&self, receipt: StreamReceipt) -> Result<(), SourceError> {
+        self.acknowledge_all(vec![receipt]).await.pop().unwrap_or(Ok(()))
+    }
+
+    fn acknowledges_at_once(&self) -> usize {
+        self.shared.settings.prefetch.min(ACKNOWLEDGED_AT_ONCE) as usize
+    }
+
+    /// One command for all, and one more where they are deleted.
+    async fn acknowledge_all(&self, receipts: Vec<StreamReceipt>) -> Vec<Result<(), SourceError>> {
         let StreamShared { settings, link, in_hand, .. } = &*self.shared;
-        in_hand.lock().remove(&receipt.entry_id);
-        link.ask(&acknowledging(settings, &receipt.entry_id)).await?;
+        let ids: Vec<EntryId> = receipts.iter().map(|receipt| receipt.entry_id).collect();
+        let mut commands = redis::pipe();
+        commands.cmd("XACK").arg(&settings.stream).arg(&settings.group).arg(&ids);
         if settings.delete {
-            let mut delete = cmd("XDEL");
-            link.ask(delete.arg(&settings.stream).arg(&receipt.entry_id)).await?;
+            commands.cmd("XDEL").arg(&settings.stream).arg(&ids);
         }
-        Ok(())
+        let told = link.ask_all(&commands).await;
+        let mut in_hand = in_hand.lock();
+        for id in &ids {
+            in_hand.remove(id);
+        }
+        vec![told; ids.len()]
     }
 
     async fn give_back(&self, receipt: StreamReceipt, delay: Duration) -> Result<(), SourceError> {
@@ -321,7 +346,14 @@ impl Source for StreamSource {
     }
 
     async fn close(&self) {
-        for left in self.feed.close().await {
+        let left = self.feed.close().await;
+        let reader = self.shared.reader.swap(0, Ordering::Relaxed);
+        if reader != 0 {
+            // It may be waiting for messages, for as long as a read does.
+            let mut wake = cmd("CLIENT");
+            let _ = self.shared.link.ask(wake.arg("UNBLOCK").arg(reader)).await;
+        }
+        for left in left {
             if let Err(error) = self.shared.give_back(&left.receipt, Duration::ZERO).await {
                 let stream = &self.shared.settings.stream;
                 tracing::debug!(%error, stream, "a message could not be given back; it will be reclaimed");

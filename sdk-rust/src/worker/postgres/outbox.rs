@@ -32,6 +32,8 @@ use crate::worker::{OutgoingMessage, RECONNECT};
 
 /// How long Postgres may take for one statement.
 const BOUND: Duration = Duration::from_secs(5);
+/// How many acknowledgements one statement has, at most.
+const ACKNOWLEDGED_AT_ONCE: u32 = 100;
 
 /// The table, and how messages get into it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -320,6 +322,16 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
         Ok((!is_closed).then_some(if is_empty { self.settings.poll } else { Duration::ZERO }))
     }
 
+    /// Which of these were ours, and are gone.
+    async fn delete(&self, positions: &[i64]) -> Result<HashSet<i64>, SourceError> {
+        let table = &self.settings.outbox.table;
+        let delete = format!("DELETE FROM {table} WHERE position = ANY($1) AND claimed_by = $2 RETURNING position");
+        let connection = self.connection().await?;
+        let deleted = bounded(connection.query(&delete, &[&positions, &self.claimer])).await;
+        self.forget_if(&deleted).await;
+        Ok(deleted?.iter().map(|row| row.get(0)).collect())
+    }
+
     async fn renew(&self) -> Result<(), SourceError> {
         let positions: Vec<i64> = self.in_hand.lock().iter().copied().collect();
         if positions.is_empty() {
@@ -385,14 +397,27 @@ impl Source for OutboxSource {
     }
 
     async fn acknowledge(&self, receipt: OutboxReceipt) -> Result<(), SourceError> {
-        let delete =
-            format!("DELETE FROM {} WHERE position = $1 AND claimed_by = $2", self.shared.settings.outbox.table);
-        let deleted = self.shared.execute(&delete, &[&receipt.0, &self.shared.claimer]).await;
-        self.shared.in_hand.lock().remove(&receipt.0);
-        match deleted? {
-            0 => Err(SourceError("another has claimed it".to_owned())),
-            _ => Ok(()),
-        }
+        self.acknowledge_all(vec![receipt]).await.pop().unwrap_or(Ok(()))
+    }
+
+    fn acknowledges_at_once(&self) -> usize {
+        self.shared.settings.prefetch.min(ACKNOWLEDGED_AT_ONCE) as usize
+    }
+
+    /// One statement for all.
+    async fn acknowledge_all(&self, receipts: Vec<OutboxReceipt>) -> Vec<Result<(), SourceError>> {
+        let positions: Vec<i64> = receipts.iter().map(|receipt| receipt.0).collect();
+        let deleted = self.shared.delete(&positions).await;
+        let mut in_hand = self.shared.in_hand.lock();
+        let settled = positions.iter().map(|position| {
+            in_hand.remove(position);
+            match &deleted {
+                Ok(deleted) if deleted.contains(position) => Ok(()),
+                Ok(_) => Err(SourceError("another has claimed it".to_owned())),
+                Err(error) => Err(error.clone()),
+            }
+        });
+        settled.collect()
     }
 
     async fn give_back(&self, receipt: OutboxReceipt, delay: Duration) -> Result<(), SourceError> {

@@ -6,11 +6,34 @@ use redis::Value;
 use super::super::headers::Headers;
 use super::super::source::IncomingMessage;
 
+/// What the server calls an entry: milliseconds, and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct EntryId(u64, u64);
+
+impl EntryId {
+    fn read(text: &[u8]) -> Option<Self> {
+        let (ms, number) = std::str::from_utf8(text).ok()?.split_once('-')?;
+        Some(Self(ms.parse().ok()?, number.parse().ok()?))
+    }
+}
+
+impl std::fmt::Display for EntryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}
+
+impl redis::ToRedisArgs for EntryId {
+    fn write_redis_args<W: ?Sized + redis::RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
+    }
+}
+
 /// An entry: its id and its fields.
 #[derive(Debug)]
 pub(super) struct StreamEntry {
-    pub id: String,
-    fields: Vec<(String, Vec<u8>)>,
+    pub id: EntryId,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -30,7 +53,10 @@ fn rows(value: Value) -> Vec<Value> {
 
 fn entry(value: Value) -> Option<StreamEntry> {
     let mut parts = rows(value).into_iter();
-    let id = text(&parts.next()?)?;
+    let id = match parts.next()? {
+        Value::BulkString(bytes) => EntryId::read(&bytes)?,
+        _ => return None,
+    };
     let pairs: Vec<(Value, Value)> = match parts.next()? {
         Value::Map(pairs) => pairs,
         // Deleted meanwhile.
@@ -41,7 +67,10 @@ fn entry(value: Value) -> Option<StreamEntry> {
         }
     };
     let field = |(name, value): (Value, Value)| match value {
-        Value::BulkString(bytes) => Some((text(&name)?, bytes)),
+        Value::BulkString(bytes) => match name {
+            Value::BulkString(name) => Some((name, bytes)),
+            _ => None,
+        },
         _ => None,
     };
     Some(StreamEntry { id, fields: pairs.into_iter().filter_map(field).collect() })
@@ -71,14 +100,19 @@ pub(super) fn read_pending(reply: Value) -> Option<u32> {
     }
 }
 
+/// Text as it came, without a copy where it is one.
+fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned())
+}
+
 impl StreamEntry {
     pub fn message(self, stream: &str, deliveries: u32) -> IncomingMessage {
         let Self { id, mut fields } = self;
         let mut take = |name: &str| {
-            let at = fields.iter().position(|(known, _)| known == name)?;
+            let at = fields.iter().position(|(known, _)| known == name.as_bytes())?;
             Some(fields.swap_remove(at).1)
         };
-        let words = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let words = |bytes: Option<Vec<u8>>| bytes.map(lossy);
         let payload = take("payload");
         let (own_id, kind, aggregate, schema, headers) = match payload {
             Some(_) => (
@@ -91,11 +125,12 @@ impl StreamEntry {
             None => Default::default(),
         };
         let payload = payload.map(Bytes::from).unwrap_or_else(|| {
-            let all = fields.iter().map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into()));
+            let all = fields.iter().map(|(name, value)| (lossy(name.clone()), lossy(value.clone()).into()));
             serde_json::Value::Object(all.collect()).to_string().into()
         });
+        let own_id = own_id.filter(|id| !id.is_empty()).unwrap_or_else(|| id.to_string());
         IncomingMessage {
-            id: format!("{stream}/{}", own_id.filter(|id| !id.is_empty()).unwrap_or(id)),
+            id: [stream, &own_id].join("/"),
             has_own_id: true,
             payload,
             headers: headers.map(|bytes| Headers::from_bytes(&bytes)).unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
 
 use super::super::source::SourceError;
 use crate::error::Error;
@@ -48,15 +48,27 @@ impl StreamLink {
 
     /// On the connection that all share.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, SourceError> {
+        self.on_shared(async |mut connection| command.query_async::<Value>(&mut connection).await).await
+    }
+
+    /// All of them in one write.
+    pub async fn ask_all(&self, commands: &Pipeline) -> Result<(), SourceError> {
+        self.on_shared(async |mut connection| commands.query_async::<()>(&mut connection).await).await
+    }
+
+    async fn on_shared<T>(
+        &self,
+        ask: impl AsyncFnOnce(MultiplexedConnection) -> redis::RedisResult<T>,
+    ) -> Result<T, SourceError> {
         let known = self.shared.lock().clone();
-        let mut connection = match known {
+        let connection = match known {
             Some(connection) => connection,
             None => {
                 let connection = self.open().await?;
                 self.shared.lock().get_or_insert(connection).clone()
             }
         };
-        let answer = tokio::time::timeout(BOUND, command.query_async::<Value>(&mut connection)).await;
+        let answer = tokio::time::timeout(BOUND, ask(connection)).await;
         match answer {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
