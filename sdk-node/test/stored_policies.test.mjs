@@ -144,3 +144,22 @@ test('a file that is not valid leaves the last good one', async () => {
   assert.notEqual(watched.problem, undefined);
   assert.throws(() => watched.policy('nothing'), /there is no policy/);
 });
+
+test('an adaptive breaker knows what is usual', async () => {
+  for (const adaptive of [true, false]) {
+    const client = await connect('memory://');
+    const breaker = { windowCalls: 50, failureRate: 55, consecutiveFailures: 0, minCalls: 20, mode: 'exact', adaptive };
+    const policy = client.policies({ version: 1, policies: { bank: { breaker } } }).policy('bank', { on: handleAll });
+    // Whether it was made.
+    const call = (fails) => policy.call(async () => { if (fails) throw new Error('down'); }).then(() => true, (error) => error.code !== 'CIRCUIT_OPEN');
+    const refused = async (calls, fails) => {
+      let count = 0;
+      for (let number = 0; number < calls; number += 1) count += (await call(fails(number))) ? 0 : 1;
+      return count;
+    };
+    assert.equal(await refused(400, (number) => number % 2 === 1), 0);
+    assert.equal(await refused(50, (number) => number % 5 >= 2) === 0, adaptive, 'six of ten are above the rate, and nothing unusual');
+    assert.ok(await refused(60, () => true) > 0, 'an outage trips it');
+    await client.shutdown();
+  }
+});

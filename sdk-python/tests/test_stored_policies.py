@@ -215,3 +215,29 @@ def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> No
     assert pay.call(lambda: 7) == 7 and watched.problem is not None
     with pytest.raises(resil.InvalidArgumentError, match="there is no policy"):
         watched.policy("nothing")
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_an_adaptive_breaker_knows_what_is_usual(adaptive: bool) -> None:
+    """Half of the calls fail all the time; then six of ten, which is above the rate, but nothing unusual."""
+    client = resil.connect("memory://").wait()
+    breaker = {"windowCalls": 50, "failureRate": 55, "consecutiveFailures": 0, "minCalls": 20, "mode": "exact", "adaptive": adaptive}
+    document = json.dumps({"version": 1, "policies": {"bank": {"breaker": breaker}}})
+    policy = client.policies(text=document).policy("bank", on=ConnectionError)
+
+    def call(fails: bool) -> bool:
+        def work() -> None:
+            if fails:
+                raise ConnectionError("down")
+
+        try:
+            policy.call(work)
+        except ConnectionError:
+            pass
+        except resil.CircuitOpenError:
+            return False
+        return True
+
+    assert all(call(number % 2 == 1) for number in range(400))
+    assert all([call(number % 5 >= 2) for number in range(50)]) is adaptive
+    assert not all([call(True) for _ in range(60)]), "an outage trips it"

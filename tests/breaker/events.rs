@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 
 use crate::asked::{Admission, Breaker};
 use crate::driven::{START_MS, START_US, Say, driven, start_driven};
-use crate::seed::seeded;
 use crate::listener::{Listener, is_drawn};
+use crate::seed::seeded;
 
 /// The message of a transition of `k` at `at_ms` whose generation is that instant.
 fn event(previous: &str, new: &str, at_ms: i64, reason: &str) -> Json {

@@ -41,7 +41,8 @@ impl Listener {
     }
 
     pub fn hear(&mut self) -> Heard {
-        let mut heard = Heard { events: Vec::new(), correlations: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
+        let mut heard =
+            Heard { events: Vec::new(), correlations: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
         self.send("PING");
         loop {
             let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server answers") {

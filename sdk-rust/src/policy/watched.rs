@@ -119,7 +119,10 @@ impl Watched {
             }
             Ok(text) => text,
             Err(error) => {
-                let problem = Error::InvalidArgument(format!("path: {:?} cannot be read: {error}", self.path.display().to_string()));
+                let problem = Error::InvalidArgument(format!(
+                    "path: {:?} cannot be read: {error}",
+                    self.path.display().to_string()
+                ));
                 self.refuse(&mut present, problem);
                 return;
             }

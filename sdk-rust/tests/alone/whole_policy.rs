@@ -12,8 +12,8 @@ use resil::idempotency::Remember;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
 use resil::policy::{
-    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, PolicySettings, RetrySettings, Stage, TimeoutSettings,
-    retry_all, retry_none,
+    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, PolicySettings, RetrySettings, Stage,
+    TimeoutSettings, retry_all, retry_none,
 };
 use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Client, Code, ConnectSettings, Error, Failure};
