@@ -103,18 +103,18 @@ fn lists_agree_with_a_scan_whatever_happens_to_keys() {
         let db = dice.below(DATABASES);
         say(&mut connection, &format!("SELECT {db}"));
         let names: Vec<String> = (0..2).map(|_| format!("k{}", dice.below(40))).collect();
-        let (one, other) = (&names[0], &names[1]);
+        let (one, other) = (names[0].as_str(), names[1].as_str());
         let (_, word) = *dice.pick(&TYPES);
         let line: Vec<String> = match dice.below(16) {
             0..=6 => create(word, one),
-            7 => vec!["DEL".into(), one.clone()],
-            8 => vec!["RENAME".into(), one.clone(), other.clone()],
-            9 => vec!["MOVE".into(), one.clone(), dice.below(DATABASES).to_string()],
+            7 => vec!["DEL".into(), one.into()],
+            8 => vec!["RENAME".into(), one.into(), other.into()],
+            9 => vec!["MOVE".into(), one.into(), dice.below(DATABASES).to_string()],
             10 => ["COPY", one, other, "REPLACE"].map(str::to_owned).to_vec(),
             11 => ["COPY", one, other, "DB", &dice.below(DATABASES).to_string(), "REPLACE"].map(str::to_owned).to_vec(),
-            12 => vec!["UNLINK".into(), one.clone(), other.clone()],
-            13 => vec!["SET".into(), one.clone(), "plain".into()],
-            14 => vec!["PEXPIRE".into(), one.clone(), "1".into()],
+            12 => vec!["UNLINK".into(), one.into(), other.into()],
+            13 => vec!["SET".into(), one.into(), "plain".into()],
+            14 => vec!["PEXPIRE".into(), one.into(), "1".into()],
             _ => match dice.below(8) {
                 0 => vec!["FLUSHDB".into()],
                 1 => vec!["FLUSHALL".into(), "ASYNC".into()],

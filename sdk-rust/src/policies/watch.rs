@@ -3,11 +3,12 @@
 //! # What is promised
 //! - Every change since [`Policies::watch`] returned is told of, in order for each policy: by name, with the version it led to.
 //! - Messages may be lost. What is stored is compared after each reconnect, and once a minute; of several changes that were missed
-//!   the last one is told. Policies that were not known before are found by listing all keys, which takes at most one hundredth of the time:
+//!   the last one is told. Policies that were not known before are found by listing, which takes at most one hundredth of the time:
 //!   after a listing that took long the next one waits.
 //! - It ends when the client is shut down. While the server is away it waits.
 //!
-//! A listing goes through all keys of the server (SCAN, by type): watch in a few tools, and follow with [`Client::policy`](crate::Client::policy) in services.
+//! A listing asks for all policies of the server (`RES.LIST`, or SCAN by type where that is not to be had): watch in a few tools, and follow with
+//! [`Client::policy`](crate::Client::policy) in services.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
