@@ -160,7 +160,15 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     let lock = client.lock("secret-lock", LockSettings::new().meta("secret-meta")).unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
     let all = said.all();
-    for part in ["resil.limiter", "resil.breaker", "resil.lock", "resil.idempotency", "outcome=\"denied\"", "error.type", "otel.status_code"] {
+    for part in [
+        "resil.limiter",
+        "resil.breaker",
+        "resil.lock",
+        "resil.idempotency",
+        "outcome=\"denied\"",
+        "error.type",
+        "otel.status_code",
+    ] {
         assert!(all.contains(part), "{part} in {all}");
     }
     let hooks_that_panicked = all.matches("a hook panicked").count();
@@ -173,7 +181,8 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     let url = server.url().replace("redis://", "redis://:secret-password@");
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     let listed: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
-    let nameless: Vec<&str> = listed.lines().filter(|line| !line.contains("name=scene") && !line.contains("cmd=client")).collect();
+    let nameless: Vec<&str> =
+        listed.lines().filter(|line| !line.contains("name=scene") && !line.contains("cmd=client")).collect();
     assert!(listed.contains("name=scene") && nameless.is_empty(), "{listed}");
 }
 
