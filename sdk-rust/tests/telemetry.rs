@@ -12,7 +12,7 @@ use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
 use resil::policy::{Hedge, HedgeSettings, Retry, RetrySettings, Timeout, retry_all};
-use resil::telemetry::{Counts, Event, Hooks, Interest, MetricValue, subscribe};
+use resil::telemetry::{Event, Hooks, Interest, MetricCounts, MetricValue, subscribe};
 use resil::{Client, ConnectSettings, Status};
 use resil_harness::{Options, Server};
 
@@ -63,7 +63,7 @@ impl tracing::Subscriber for Said {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-fn series(counts: &Counts) -> BTreeMap<String, u64> {
+fn series(counts: &MetricCounts) -> BTreeMap<String, u64> {
     let text = |(label, value): &(String, String)| format!("{label}={value}");
     let one = |sample: resil::telemetry::MetricSample| {
         let labels: Vec<String> = sample.labels.iter().map(text).collect();
@@ -115,7 +115,7 @@ async fn play(client: &Client, server: &mut Server) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
-    let (counts, said) = (Counts::new(), Said::default());
+    let (counts, said) = (MetricCounts::new(), Said::default());
     metrics::set_global_recorder(counts.clone()).unwrap();
     tracing::subscriber::set_global_default(said.clone()).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use metrics::with_local_recorder;
 use resil::limiter::{Limit, Limiter};
-use resil::telemetry::{Counts, Interest, subscribe};
+use resil::telemetry::{Interest, MetricCounts, subscribe};
 use resil_harness::{Options, Server};
 
 const ROUNDS: usize = 60;
@@ -25,7 +25,7 @@ fn telemetry_costs_at_most_a_twentieth_of_a_limiter_call() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let server = Server::start(Options::default());
-        let counts = Counts::new();
+        let counts = MetricCounts::new();
         let limit = || Limit::per_second(1_000_000_000);
         for (what, url, calls, bound) in
             [("a server", server.url().to_owned(), 500, Some(1.05)), ("memory", "memory://".to_owned(), 20_000, None)]

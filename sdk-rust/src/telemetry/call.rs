@@ -87,12 +87,12 @@ impl CallEnding {
 /// A call that somebody watches.
 pub(crate) struct CallWatch {
     span: Span,
-    told: Option<Told>,
+    told: Option<CallNotes>,
     is_over: bool,
 }
 
 /// What those who listen are told.
-struct Told {
+struct CallNotes {
     primitive: Primitive,
     name: Arc<str>,
     operation: &'static str,
@@ -134,7 +134,7 @@ impl CallWatch {
             Limiter "resil.limiter", Breaker "resil.breaker", Lock "resil.lock", Bulkhead "resil.bulkhead",
             SharedBulkhead "resil.shared_bulkhead", Idempotency "resil.idempotency", Cache "resil.cache",
             DeadLetters "resil.dead_letters", Policy "resil.policy", Worker "resil.worker");
-        let told = is_wanted(Interest::Calls).then(|| Told {
+        let told = is_wanted(Interest::Calls).then(|| CallNotes {
             primitive,
             name: Arc::clone(name),
             operation,
@@ -178,7 +178,7 @@ impl CallWatch {
             self.span.record("otel.status_code", "ERROR");
             self.span.record("error.type", error.map_or("error", Code::text));
         }
-        if let Some(Told { primitive, name, operation, began, clock, parent, home }) = self.told.take() {
+        if let Some(CallNotes { primitive, name, operation, began, clock, parent, home }) = self.told.take() {
             let took = clock.elapsed();
             emit(Interest::Calls, home, || {
                 Event::Call(CallEnded { primitive, name, operation, outcome, error, is_error, began, took, parent })

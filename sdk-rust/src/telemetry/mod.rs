@@ -2,7 +2,7 @@
 //!
 //! - **Metrics** go through the `metrics` facade. [`METRICS`] is the list; `docs/telemetry.md` shows it. Handles are made when a limiter, a
 //!   lock or a policy is made, so install the recorder first: what was made before stays silent. Without a recorder a count is one
-//!   comparison. [`Counts`] is a recorder that keeps what is counted in this process, for whoever reads it: the other languages do.
+//!   comparison. [`MetricCounts`] is a recorder that keeps what is counted in this process, to be read at any time: the other languages do.
 //! - **Spans** go through `tracing`, at debug level: one for each call of a primitive, `resil.limiter` to `resil.worker`, with the fields
 //!   `name`, `operation`, `outcome`, and for errors `error.type` and `otel.status_code`.
 //! - **Events** are [`Event`]s, for [`subscribe`] and [`Hooks`].
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge, Histogram};
 
 pub(crate) use self::call::{CallEnding, CallWatch, watch, watched};
-pub use self::counts::{BUCKETS_SECONDS, Counts, MetricSample, MetricValue};
+pub use self::counts::{BUCKETS_SECONDS, MetricCounts, MetricSample, MetricValue};
 #[doc(hidden)]
 pub use self::event::subscribe_at_home;
 pub use self::event::{CallEnded, Event, Interest, Subscribed, subscribe};

@@ -115,10 +115,10 @@ impl Redis {
 
     async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let mut link = self.shared.link()?;
-        let in_flight = InFlight::begin(&self.shared.meters);
+        let round_trip = RoundTrip::begin(&self.shared.meters);
         let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
-                in_flight.is_answered();
+                round_trip.is_answered();
                 self.shared.answered(command);
                 return read(command, value);
             }
@@ -186,12 +186,12 @@ impl Drop for Redis {
 }
 
 /// A command whose reply is waited for.
-struct InFlight<'a> {
+struct RoundTrip<'a> {
     meters: &'a LinkMeters,
     begun: Instant,
 }
 
-impl<'a> InFlight<'a> {
+impl<'a> RoundTrip<'a> {
     fn begin(meters: &'a LinkMeters) -> Self {
         meters.in_flight.increment(1.0);
         Self { meters, begun: Instant::now() }
@@ -202,7 +202,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for RoundTrip<'_> {
     fn drop(&mut self) {
         self.meters.in_flight.decrement(1.0);
     }
