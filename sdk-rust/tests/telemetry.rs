@@ -184,9 +184,10 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     let nameless: Vec<&str> =
         listed.lines().filter(|line| !line.contains("name=scene") && !line.contains("cmd=client")).collect();
     assert!(listed.contains("name=scene") && nameless.is_empty(), "{listed}");
+    connecting_fails_with_a_reason_and_without_the_password().await;
 }
 
-#[tokio::test]
+/// Not beside the scene, which would hear of this server, too.
 async fn connecting_fails_with_a_reason_and_without_the_password() {
     let url = "redis://user:secret-password@127.0.0.1:1";
     let error = ConnectSettings::new(url).require_server().connect().await.unwrap_err();

@@ -10,7 +10,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
@@ -97,7 +97,6 @@ struct CallNotes {
     name: Arc<str>,
     operation: &'static str,
     began: SystemTime,
-    clock: Instant,
     parent: Option<Arc<str>>,
     home: Home,
 }
@@ -139,7 +138,6 @@ impl CallWatch {
             name: Arc::clone(name),
             operation,
             began: SystemTime::now(),
-            clock: Instant::now(),
             parent: correlation::current(),
             home: None,
         });
@@ -178,8 +176,9 @@ impl CallWatch {
             self.span.record("otel.status_code", "ERROR");
             self.span.record("error.type", error.map_or("error", Code::text));
         }
-        if let Some(CallNotes { primitive, name, operation, began, clock, parent, home }) = self.told.take() {
-            let took = clock.elapsed();
+        if let Some(CallNotes { primitive, name, operation, began, parent, home }) = self.told.take() {
+            // One clock for both ends: to read it is most of what a span costs.
+            let took = began.elapsed().unwrap_or_default();
             emit(Interest::Calls, home, || {
                 Event::Call(CallEnded { primitive, name, operation, outcome, error, is_error, began, took, parent })
             });

@@ -18,6 +18,7 @@ mod event;
 mod hooks;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use metrics::{Counter, Gauge, Histogram};
 
@@ -147,7 +148,7 @@ metrics! {
     counter fallbacks() -> Counter = "resil_fallbacks_total", "Failures that a fallback answered.";
     histogram call_seconds(outcome) -> Histogram = "resil_call_seconds", "Calls through a whole policy. outcome: ok, error, exhausted, timeout, refused, cancelled.";
     gauge in_flight() -> Gauge = "resil_in_flight", "Commands that wait for the reply of the server.";
-    histogram round_trip_seconds() -> Histogram = "resil_round_trip_seconds", "From a command until its reply.";
+    histogram round_trip_seconds() -> Histogram = "resil_round_trip_seconds", "From a command until its reply. One command in 16 is timed.";
     gauge away() -> Gauge = "resil_away", "Clients whose server is away.";
     counter gone_away() -> Counter = "resil_gone_away_total", "Times that a server went away.";
     counter reconnects() -> Counter = "resil_reconnects_total", "Connections that were made again.";
@@ -222,6 +223,8 @@ pub(crate) struct LinkMeters {
     pub away: Gauge,
     pub gone_away: Counter,
     pub reconnects: Counter,
+    /// Commands that were sent.
+    pub asked: AtomicU32,
 }
 
 #[cfg_attr(not(feature = "redis"), allow(dead_code))]
@@ -234,6 +237,7 @@ impl LinkMeters {
             away: away(&name),
             gone_away: gone_away(&name),
             reconnects: reconnects(&name),
+            asked: AtomicU32::new(0),
         }
     }
 }
