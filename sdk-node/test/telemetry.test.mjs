@@ -144,8 +144,7 @@ test('spans are children of the current span', async (t) => {
   }
   const exporter = new sdk.InMemorySpanExporter();
   const broken = { export() { throw new Error('secret-exporter'); }, shutdown: async () => {}, forceFlush: async () => {} };
-  const Provider = sdk.TracerProvider ?? sdk.BasicTracerProvider;
-  const provider = new Provider({ spanProcessors: [new sdk.SimpleSpanProcessor(exporter), new sdk.SimpleSpanProcessor(broken)] });
+  const provider = new sdk.TracerProvider({ spanProcessors: [new sdk.SimpleSpanProcessor({ exporter }), new sdk.SimpleSpanProcessor({ exporter: broken })] });
   api.context.setGlobalContextManager(new hooksModule.AsyncLocalStorageContextManager().enable());
   const client = await connect('memory://');
   const limiter = client.limiter('spanned', { limit: 1, period: '60s' });
