@@ -11,6 +11,7 @@ module.exports = [
   require('./policies.js'),
   require('./stored.js'),
   require('./stored_policies.js'),
+  require('./telemetry.js'),
   require('./whole.js'),
   require('./worker.js'),
 ];

@@ -19,4 +19,5 @@ export * from './types/http.js';
 export * from './types/idempotent.js';
 export * from './types/limiter.js';
 export * from './types/policies.js';
+export * from './types/telemetry.js';
 export * from './types/worker.js';

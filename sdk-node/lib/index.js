@@ -12,6 +12,7 @@ const { Limiter, perDay, perHour, perMinute, perSecond } = require('./limiter.js
 const { Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout } = require('./policies.js');
 const { Idempotent } = require('./stored.js');
 const { PolicyWatch, StoredPolicies, WatchedPolicies } = require('./stored_policies.js');
+const { telemetry } = require('./telemetry.js');
 const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
 const { Outbox, ProcessedEvents, Publisher, WorkError, Worker } = require('./worker.js');
 
@@ -28,6 +29,7 @@ module.exports = {
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,
+  telemetry,
   Dispatcher, Policies, Policy, dispatcher,
   Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 };

@@ -15,6 +15,7 @@ export const {
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,
+  telemetry,
   Dispatcher, Policies, Policy, dispatcher,
   Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 } = resil;

@@ -1,6 +1,6 @@
 //! What is counted and what happens, on its way to JavaScript: `lib/telemetry.js` makes metrics, spans, channels and hooks of it.
 //!
-//! Counts are kept by the SDK, and read when somebody asks. Events are made while somebody listens, and go to the queue of one thread: the
+//! MetricCounts are kept by the SDK, and read when somebody asks. Events are made while somebody listens, and go to the queue of one thread: the
 //! one that made the call, or the one whose client it is about. No thread hears of another's.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 use napi::bindgen_prelude::{Array, Env, Object};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use resil::telemetry::{Counts, Event, Interest, METRICS, MetricValue, Subscribed, subscribe_at_home};
+use resil::telemetry::{Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe_at_home};
 
 use crate::executor::queue::{Message, Notification, Queue};
 use crate::executor::{is_here, queue};
@@ -19,14 +19,14 @@ use crate::executor::{is_here, queue};
 /// Under this number JavaScript hears of events.
 const EVENTS: u32 = 1;
 
-static COUNTS: OnceLock<Counts> = OnceLock::new();
+static COUNTS: OnceLock<MetricCounts> = OnceLock::new();
 /// Threads that opened, by their homes.
 static HOMES: Mutex<BTreeMap<u64, Weak<Queue>>> = Mutex::new(BTreeMap::new());
 static LAST_HOME: AtomicU64 = AtomicU64::new(0);
 
 /// A thread opens: whatever is made from now on is counted, and its events have a home.
 pub fn begin(queue: &Arc<Queue>) -> u64 {
-    let counts = COUNTS.get_or_init(Counts::new);
+    let counts = COUNTS.get_or_init(MetricCounts::new);
     // The facade is this library's own; the second thread finds the first one's recorder.
     let _ = metrics::set_global_recorder(counts.clone());
     let home = LAST_HOME.fetch_add(1, Ordering::Relaxed) + 1;
@@ -94,7 +94,7 @@ pub fn metric_buckets() -> Vec<f64> {
 /// Every series that moved.
 #[napi]
 pub fn read_metrics(env: &Env) -> napi::Result<Array<'_>> {
-    let samples = COUNTS.get().map(Counts::read).unwrap_or_default();
+    let samples = COUNTS.get().map(MetricCounts::read).unwrap_or_default();
     let mut all = env.create_array(0)?;
     for (at, sample) in samples.into_iter().enumerate() {
         let (mut object, mut labels) = (Object::new(env)?, Object::new(env)?);

@@ -6,7 +6,7 @@ import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 
-import { connect, hedge, retry, telemetry, timeout } from 'resil';
+import { connect, handleAll, hedge, retry, telemetry, timeout } from 'resil';
 import { startServer } from './servers.mjs';
 
 const scene = JSON.parse(readFileSync(new URL('../../tests/telemetry_scene.json', import.meta.url)));
@@ -28,12 +28,12 @@ async function play(client, server) {
   const limit = client.limiter('scene', { limit: 2, period: '60s' });
   for (const granted of [true, true, false]) assert.equal((await limit.check('secret-key')).granted > 0, granted);
   let attempts = 0;
-  await retry({ initialBackoff: '1ms', name: 'scene' }).call(() => {
+  await retry({ on: handleAll, initialBackoff: '1ms', name: 'scene' }).call(() => {
     attempts += 1;
     if (attempts === 1) throw new Error('secret-error');
   });
   let calls = 0;
-  await hedge({ hedgingDelay: '5ms', name: 'scene' }).call(async () => {
+  await hedge({ on: handleAll, hedgingDelay: '5ms', name: 'scene' }).call(async () => {
     calls += 1;
     if (calls === 1) await sleep(500);
   });
@@ -82,7 +82,7 @@ test('hooks that throw, reject or ask again break nothing', async () => {
   const rejecting = telemetry.hooks({ beforeSleep: async () => { throw new RangeError('secret-text'); } });
   const asking = telemetry.hooks({ beforeSleep: async () => { await limiter.check('inside'); asked += 1; throwing.close(); } });
   for (let at = 0; at < 3; at += 1) {
-    await assert.rejects(retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'hooked' }).call(() => { throw new Error('x'); }));
+    await assert.rejects(retry({ on: handleAll, maxAttempts: 2, initialBackoff: '1ms', name: 'hooked' }).call(() => { throw new Error('x'); }));
   }
   await until('the third hook', () => asked === 3);
   for (const each of [throwing, rejecting, asking]) { each.close(); each.close(); }
@@ -116,18 +116,18 @@ test('a channel hears of calls while somebody is subscribed', async () => {
 
 test('a worker thread hears of its own calls only', async () => {
   const program = `
-    const { connect, telemetry, retry } = require(${JSON.stringify(new URL('../lib/index.js', import.meta.url).pathname)});
+    const { handleAll, telemetry, retry } = require(${JSON.stringify(new URL('../lib/index.js', import.meta.url).pathname)});
     const { parentPort } = require('node:worker_threads');
     const heard = [];
     telemetry.hooks({ beforeSleep: ({ name }) => heard.push(name) });
-    retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'worker' }).call(() => { throw new Error('x'); }).catch(() => {});
+    retry({ on: handleAll, maxAttempts: 2, initialBackoff: '1ms', name: 'worker' }).call(() => { throw new Error('x'); }).catch(() => {});
     setTimeout(() => parentPort.postMessage(heard), 300);
   `;
   const heard = [];
   const hooks = telemetry.hooks({ beforeSleep: ({ name }) => heard.push(name) });
   const worker = new Worker(program, { eval: true });
   const told = new Promise((resolve, reject) => { worker.on('message', resolve); worker.on('error', reject); });
-  await assert.rejects(retry({ maxAttempts: 2, initialBackoff: '1ms', name: 'main' }).call(() => { throw new Error('x'); }));
+  await assert.rejects(retry({ on: handleAll, maxAttempts: 2, initialBackoff: '1ms', name: 'main' }).call(() => { throw new Error('x'); }));
   assert.deepEqual(await told, ['worker']);
   assert.deepEqual(heard, ['main']);
   hooks.close();
@@ -144,8 +144,7 @@ test('spans are children of the current span', async (t) => {
   }
   const exporter = new sdk.InMemorySpanExporter();
   const broken = { export() { throw new Error('secret-exporter'); }, shutdown: async () => {}, forceFlush: async () => {} };
-  const Provider = sdk.TracerProvider ?? sdk.BasicTracerProvider;
-  const provider = new Provider({ spanProcessors: [new sdk.SimpleSpanProcessor(exporter), new sdk.SimpleSpanProcessor(broken)] });
+  const provider = new sdk.TracerProvider({ spanProcessors: [new sdk.SimpleSpanProcessor({ exporter }), new sdk.SimpleSpanProcessor({ exporter: broken })] });
   api.context.setGlobalContextManager(new hooksModule.AsyncLocalStorageContextManager().enable());
   const client = await connect('memory://');
   const limiter = client.limiter('spanned', { limit: 1, period: '60s' });

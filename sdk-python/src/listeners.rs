@@ -35,7 +35,7 @@ enum Seen {
     Transition(Arc<Object>, Transition),
     Notice(Notice),
     Abandoned(Arc<Waiter>),
-    /// For whoever made spans or hooks of it.
+    /// For a function that makes spans or hooks of it.
     Event(Arc<Object>, Event),
 }
 

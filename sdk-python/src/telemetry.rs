@@ -1,21 +1,21 @@
 //! What is counted and what happens, on its way to Python: `resil.telemetry` makes metrics, spans and log lines of it.
 //!
-//! Counts are kept by the SDK, and read when somebody asks: no call takes the GIL for them. Events go through the queue of `listeners`, and only
+//! MetricCounts are kept by the SDK, and read when somebody asks: no call takes the GIL for them. Events go through the queue of `listeners`, and only
 //! while somebody listens.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
-use resil::telemetry::{Counts, Event, Interest, METRICS, MetricValue, Subscribed, subscribe};
+use resil::telemetry::{Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe};
 
 use crate::prelude::*;
 
-static COUNTS: OnceLock<Counts> = OnceLock::new();
+static COUNTS: OnceLock<MetricCounts> = OnceLock::new();
 
 /// From the import on, so that whatever is made is counted.
 pub fn begin_counting() {
-    let counts = COUNTS.get_or_init(Counts::new);
+    let counts = COUNTS.get_or_init(MetricCounts::new);
     // The facade is this library's own; a second import finds the first one's recorder.
     let _ = metrics::set_global_recorder(counts.clone());
 }
@@ -36,8 +36,8 @@ pub fn metric_buckets() -> Vec<f64> {
 /// Every series that moved: metric, labels, and a number, or of a histogram its cumulative buckets, count and sum.
 #[pyfunction]
 pub fn read_metrics(py: Python<'_>) -> PyResult<Object> {
-    // Without the GIL: it waits for whoever makes a handle.
-    let samples = py.detach(|| COUNTS.get().map(Counts::read).unwrap_or_default());
+    // Without the GIL: it waits while a handle is made.
+    let samples = py.detach(|| COUNTS.get().map(MetricCounts::read).unwrap_or_default());
     let mut all = Vec::with_capacity(samples.len());
     for sample in samples {
         let labels = PyDict::new(py);
@@ -67,7 +67,7 @@ pub fn makes_spans() -> bool {
 #[pyclass(frozen)]
 pub struct EventSubscription(Mutex<Option<OfProcess<(Subscribed, Spans)>>>);
 
-/// Counts one who makes spans.
+/// MetricCounts one who makes spans.
 struct Spans(usize);
 
 impl Drop for Spans {

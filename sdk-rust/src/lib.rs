@@ -34,7 +34,8 @@
 //! work, none of which can take the others down), [`shutdown`].
 //!
 //! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
-//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (the names of metrics and events), [`operator`] (by the key, for those who run the fleet), [`health`], [`settings`] (all of it as plain structures).
+//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (metrics, spans, events and hooks), [`operator`] (by the key, for those who run
+//! the fleet), [`health`], [`settings`] (all of it as plain structures).
 //!
 //! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
 //!
@@ -194,4 +195,6 @@ mod pages {
     struct Guide;
     #[doc = include_str!("../../docs/sdk-rust.md")]
     struct SdkRust;
+    #[doc = include_str!("../../docs/telemetry.md")]
+    struct Telemetry;
 }

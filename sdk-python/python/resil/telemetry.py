@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from ._native import EventSubscription, metric_buckets, metric_names, read_metrics, subscribe_events
@@ -40,7 +41,8 @@ class Metric(NamedTuple):
     help: str
 
 
-class Histogram(NamedTuple):
+@dataclass(frozen=True)
+class Histogram:
     """How many were at most as long as each bound, in all, and their sum in seconds."""
 
     cumulative: tuple[tuple[float, int], ...]
@@ -195,7 +197,8 @@ def instrument(*, tracer_provider: Any = None, meter_provider: Any = None) -> Sw
     at any time, so each is three counters: ``_bucket`` with the label ``le``, ``_count`` and ``_sum``.
     """
     try:
-        from opentelemetry import metrics as otel_metrics, trace
+        from opentelemetry import metrics as otel_metrics
+        from opentelemetry import trace
     except ImportError:
         raise ImportError("resil.telemetry.instrument needs opentelemetry: pip install opentelemetry-api") from None
     tracer = trace.get_tracer("resil", tracer_provider=tracer_provider)

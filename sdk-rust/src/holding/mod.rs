@@ -30,6 +30,7 @@
 
 pub(crate) mod ask;
 pub mod info;
+mod kind;
 pub(crate) mod line;
 #[cfg(feature = "redis")]
 mod quorum;
@@ -52,37 +53,12 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 #[cfg(feature = "redis")]
 use crate::backend::Backend;
+pub(crate) use self::kind::HoldingKind;
+use self::kind::LEASE_ENDED;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::error::{Error, Leased};
-use crate::telemetry::{Event, HoldingMeters, Interest, Primitive, emit};
-
-/// Which machine it is held in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum HoldingKind {
-    Lock,
-    Bulkhead,
-}
-
-/// Why something is lost of which nothing else is known.
-const LEASE_ENDED: &str = "its lease has ended";
-
-impl HoldingKind {
-    pub fn primitive(self) -> Primitive {
-        match self {
-            Self::Lock => Primitive::Lock,
-            Self::Bulkhead => Primitive::SharedBulkhead,
-        }
-    }
-
-    fn lost(self, name: &Arc<str>, reason: &'static str) -> Error {
-        let what = match self {
-            Self::Lock => Leased::Lock,
-            Self::Bulkhead => Leased::Permit,
-        };
-        Error::LockLost { what, name: Arc::clone(name), reason }
-    }
-}
+use crate::error::Error;
+use crate::telemetry::{Event, HoldingMeters, Interest, emit};
 
 /// Whether a holding belongs to the connection of this process: its lease is then cut to the grace when that closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

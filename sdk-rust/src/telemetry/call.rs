@@ -10,7 +10,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
@@ -87,17 +87,16 @@ impl CallEnding {
 /// A call that somebody watches.
 pub(crate) struct CallWatch {
     span: Span,
-    told: Option<Told>,
+    told: Option<CallNotes>,
     is_over: bool,
 }
 
 /// What those who listen are told.
-struct Told {
+struct CallNotes {
     primitive: Primitive,
     name: Arc<str>,
     operation: &'static str,
     began: SystemTime,
-    clock: Instant,
     parent: Option<Arc<str>>,
     home: Home,
 }
@@ -134,12 +133,11 @@ impl CallWatch {
             Limiter "resil.limiter", Breaker "resil.breaker", Lock "resil.lock", Bulkhead "resil.bulkhead",
             SharedBulkhead "resil.shared_bulkhead", Idempotency "resil.idempotency", Cache "resil.cache",
             DeadLetters "resil.dead_letters", Policy "resil.policy", Worker "resil.worker");
-        let told = is_wanted(Interest::Calls).then(|| Told {
+        let told = is_wanted(Interest::Calls).then(|| CallNotes {
             primitive,
             name: Arc::clone(name),
             operation,
             began: SystemTime::now(),
-            clock: Instant::now(),
             parent: correlation::current(),
             home: None,
         });
@@ -178,8 +176,9 @@ impl CallWatch {
             self.span.record("otel.status_code", "ERROR");
             self.span.record("error.type", error.map_or("error", Code::text));
         }
-        if let Some(Told { primitive, name, operation, began, clock, parent, home }) = self.told.take() {
-            let took = clock.elapsed();
+        if let Some(CallNotes { primitive, name, operation, began, parent, home }) = self.told.take() {
+            // One clock for both ends: to read it is most of what a span costs.
+            let took = began.elapsed().unwrap_or_default();
             emit(Interest::Calls, home, || {
                 Event::Call(CallEnded { primitive, name, operation, outcome, error, is_error, began, took, parent })
             });

@@ -103,9 +103,9 @@ type Series = BTreeMap<(&'static str, Vec<(String, String)>), MetricCell>;
 ///
 /// ```
 /// use resil::limiter::Limit;
-/// use resil::telemetry::{Counts, MetricValue};
+/// use resil::telemetry::{MetricCounts, MetricValue};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let counts = Counts::new();
+/// let counts = MetricCounts::new();
 /// metrics::set_global_recorder(counts.clone()).unwrap(); // before what is to be counted is made
 /// let client = resil::connect("memory://").await?;
 /// client.limiter("api", Limit::per_second(2))?.check("alice").await?;
@@ -114,9 +114,9 @@ type Series = BTreeMap<(&'static str, Vec<(String, String)>), MetricCell>;
 /// # Ok::<(), resil::Error>(()) }).unwrap();
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Counts(Arc<Mutex<Series>>);
+pub struct MetricCounts(Arc<Mutex<Series>>);
 
-impl Counts {
+impl MetricCounts {
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,7 +173,7 @@ impl CounterFn for Count {
     }
 }
 
-impl Recorder for Counts {
+impl Recorder for MetricCounts {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

@@ -153,7 +153,7 @@ fn publish(listeners: Vec<Arc<EventListener>>) {
     WANTED.store(wanted, Ordering::Release);
 }
 
-/// `listen` hears of what happens in this process from now on, whichever client or policy it happens to.
+/// `listen` hears of what happens in this process from now on, to any client and any policy.
 ///
 /// ```
 /// use resil::telemetry::{Event, Interest, subscribe};

@@ -2,7 +2,7 @@
 //!
 //! - **Metrics** go through the `metrics` facade. [`METRICS`] is the list; `docs/telemetry.md` shows it. Handles are made when a limiter, a
 //!   lock or a policy is made, so install the recorder first: what was made before stays silent. Without a recorder a count is one
-//!   comparison. [`Counts`] is a recorder that keeps what is counted in this process, for whoever reads it: the other languages do.
+//!   comparison. [`MetricCounts`] is a recorder that keeps what is counted in this process, to be read at any time: the other languages do.
 //! - **Spans** go through `tracing`, at debug level: one for each call of a primitive, `resil.limiter` to `resil.worker`, with the fields
 //!   `name`, `operation`, `outcome`, and for errors `error.type` and `otel.status_code`.
 //! - **Events** are [`Event`]s, for [`subscribe`] and [`Hooks`].
@@ -18,11 +18,12 @@ mod event;
 mod hooks;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use metrics::{Counter, Gauge, Histogram};
 
 pub(crate) use self::call::{CallEnding, CallWatch, watch, watched};
-pub use self::counts::{BUCKETS_SECONDS, Counts, MetricSample, MetricValue};
+pub use self::counts::{BUCKETS_SECONDS, MetricCounts, MetricSample, MetricValue};
 #[doc(hidden)]
 pub use self::event::subscribe_at_home;
 pub use self::event::{CallEnded, Event, Interest, Subscribed, subscribe};
@@ -147,7 +148,7 @@ metrics! {
     counter fallbacks() -> Counter = "resil_fallbacks_total", "Failures that a fallback answered.";
     histogram call_seconds(outcome) -> Histogram = "resil_call_seconds", "Calls through a whole policy. outcome: ok, error, exhausted, timeout, refused, cancelled.";
     gauge in_flight() -> Gauge = "resil_in_flight", "Commands that wait for the reply of the server.";
-    histogram round_trip_seconds() -> Histogram = "resil_round_trip_seconds", "From a command until its reply.";
+    histogram round_trip_seconds() -> Histogram = "resil_round_trip_seconds", "From a command until its reply. One command in 16 is timed.";
     gauge away() -> Gauge = "resil_away", "Clients whose server is away.";
     counter gone_away() -> Counter = "resil_gone_away_total", "Times that a server went away.";
     counter reconnects() -> Counter = "resil_reconnects_total", "Connections that were made again.";
@@ -222,6 +223,8 @@ pub(crate) struct LinkMeters {
     pub away: Gauge,
     pub gone_away: Counter,
     pub reconnects: Counter,
+    /// Commands that were sent.
+    pub asked: AtomicU32,
 }
 
 #[cfg_attr(not(feature = "redis"), allow(dead_code))]
@@ -234,6 +237,7 @@ impl LinkMeters {
             away: away(&name),
             gone_away: gone_away(&name),
             reconnects: reconnects(&name),
+            asked: AtomicU32::new(0),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use super::acknowledging::{Acknowledgements, SettledMessage};
 use super::looping::WorkerRun;
@@ -152,9 +152,8 @@ where
         let message = Arc::new(WorkerMessage::new(Arc::clone(incoming), payload, cancel.clone(), until, clock.clone()));
         let watch = watch(Primitive::Worker, "handle", &worker.name)
             .map(|watch| watch.of_background(worker.client.home(), message.traceparent()));
-        let span = watch.as_ref().map_or_else(Span::none, |watch| {
+        let of_message = || {
             tracing::debug_span!(
-                parent: watch.span(),
                 "resil.work",
                 queue = &*worker.name,
                 id = message.id(),
@@ -162,9 +161,11 @@ where
                 trace_id = message.trace_id().unwrap_or_default(),
                 header_id = message.header_id(),
             )
-        });
+        };
+        let span = watch.as_ref().map_or_else(of_message, |watch| watch.span().in_scope(of_message));
         // A trace goes along with what the handler reports to breakers; without one, the id of the request does.
-        let correlation = message.trace_id().unwrap_or(message.header_id()).to_owned();
+        let traceparent = message.traceparent().filter(|_| message.trace_id().is_some());
+        let correlation = traceparent.unwrap_or(message.header_id()).to_owned();
         let handled = isolate::run(&cancel, || correlated(correlation, self.under_policy(&message)).instrument(span));
         let lost = self.source.lost(receipt);
         let ended = tokio::select! {

@@ -79,14 +79,15 @@ fn the_gauges_of_a_bulkhead_follow_it() {
     let bulkhead = bulkhead.expect("valid");
     let (active, queued) = ("resil_bulkhead_active{name=orders}", "resil_bulkhead_queued{name=orders}");
     let rejected = "resil_denied_total{name=orders,primitive=bulkhead}";
+    let granted = "resil_granted_total{name=orders,primitive=bulkhead}";
     let held = bulkhead.try_acquire().expect("a place");
     let mut waiting = pin!(bulkhead.acquire());
     assert!(poll_now(waiting.as_mut()).is_pending());
     assert!(poll_now(pin!(bulkhead.acquire())).is_ready(), "the line is full");
-    seen.is(&[(active, 1.0), (queued, 1.0), (rejected, 1.0)]);
+    seen.is(&[(active, 1.0), (queued, 1.0), (rejected, 1.0), (granted, 1.0)]);
     drop(held);
     let next = drive(&clock, waiting).expect("it is their turn");
-    seen.is(&[(active, 1.0), (queued, 0.0), (rejected, 1.0)]);
+    seen.is(&[(active, 1.0), (queued, 0.0), (rejected, 1.0), (granted, 2.0)]);
     drop(next);
-    seen.is(&[(active, 0.0), (queued, 0.0), (rejected, 1.0)]);
+    seen.is(&[(active, 0.0), (queued, 0.0), (rejected, 1.0), (granted, 2.0)]);
 }
