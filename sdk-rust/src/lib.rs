@@ -192,4 +192,7 @@ mod pages {
     struct Guide;
     #[doc = include_str!("../../docs/sdk-rust.md")]
     struct SdkRust;
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../../docs/http.md")]
+    struct HttpPage;
 }
