@@ -95,7 +95,7 @@ pub fn step(window: &Window, rule: Rule, ask: Ask, now: Instant) -> Step<Verdict
         Ask::Take(cells) => (if cells <= free { cells } else { 0 }, cells),
         Ask::UpTo(cells) => (cells.min(free), cells),
         // Windows neither reserve nor refund: `wire` does not parse it, and asking costs nothing.
-        Ask::Peek | Ask::Reserve(_) | Ask::Refund(_) => {
+        Ask::Peek | Ask::Reserve { .. } | Ask::Refund(_) => {
             let retry_after = view.wait_for(1, 0, now);
             let verdict = view.verdict(free, free, retry_after, view.newest_leaves(now));
             return Step::unchanged(verdict);

@@ -7,7 +7,7 @@ const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
 const { Emitter } = require('./emitter.js');
-const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
+const { Guard, behind, guarded, ignoringOf, resultJudgeOf } = require('./guard.js');
 const { listen } = require('./kept.js');
 
 const date = (ms) => (ms === null || ms === undefined ? null : new Date(ms));
@@ -20,7 +20,7 @@ function snapshot(json) {
     generation: BigInt(generation),
     version: BigInt(version),
     openedAt: date(openedAt),
-    forced: forced == null ? null : { by: forced.by, reason: forced.reason, since: date(forced.since), until: date(forced.until) },
+    forced: forced == null ? null : { by: forced.by, reason: forced.reason, since: date(forced.since), until: date(forced.until), endsIn: forced.endsIn ?? null },
     config: Array.isArray(config) ? Object.fromEntries(config) : config,
   };
 }
@@ -32,10 +32,10 @@ class Breaker extends Emitter {
   constructor(client, name, options) {
     super();
     given.text('name', name);
-    const { ignore, ...settings } = given.options('options', options);
-    const layer = { judge: ignoringOf('ignore', ignore) };
+    const { ignore, onResult, ...settings } = given.options('options', options);
+    const layer = { judge: ignoringOf('ignore', ignore), onResult: resultJudgeOf('onResult', onResult) };
     const json = given.settings('options', settings);
-    const inner = given.reading(['ignore'], () => client.breaker(name, json));
+    const inner = given.reading(['ignore', 'onResult'], () => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [layer]), _name: name, _isListening: false });
     if (!heard.has(client)) heard.set(client, new Set());
     behind(this, { _heard: new WeakRef(heard.get(client)) });

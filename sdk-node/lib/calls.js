@@ -10,7 +10,7 @@
  * functions of a promise. So each attempt is an async function, and settles the promise of its call by such a `then`.
  */
 const native = require('./native.js');
-const { besides, made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
+const { asError, besides, made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
 const { Context } = require('./context.js');
 const { beginHere } = require('./inside.js');
 const { keep, kept, listeners } = require('./kept.js');
@@ -49,6 +49,8 @@ class Shape {
   bytes(call, value) { return undefined; }
   /** What an error means to each layer. */
   classes(call, error) { return NO_CLASSES; }
+  /** What a value means to each layer, if it is a failure to any. */
+  unfit(call, value) { return undefined; }
   /** What the caller gets for a value of the native half. */
   value(what) { return what; }
   /** Whether functions work under a lease: their signals are aborted once it is released. */
@@ -169,8 +171,17 @@ class Call {
 
   settleValue(id, attempt) {
     const bytes = this.shape.bytes(this, attempt.settled);
+    let classes;
+    try {
+      classes = this.shape.unfit(this, attempt.settled);
+    } catch (raised) {
+      // A judge of the user that throws: that is the error then, for nobody to judge.
+      attempt.isEnded = true;
+      attempt.settled = asError('onResult', raised);
+      return native.settleFailed(this.number, id, NO_CLASSES, messageOf(attempt.settled), undefined, undefined, this.shape.keep(attempt.settled), false);
+    }
     attempt.isEnded = true;
-    return native.settle(this.number, id, bytes);
+    return native.settle(this.number, id, bytes, classes);
   }
 
   settleError(id, attempt, error) {

@@ -49,6 +49,7 @@ const rateLimit = plugin('resil-rate-limit', (fastify, options) => {
     const limited = await check(request);
     if (limited === undefined) return undefined;
     for (const [name, value] of headersOf(limited.headers)) reply.header(name, value);
+    if (limited.settle) reply.raw.once('close', () => { limited.settle(reply.raw.headersSent ? reply.raw.statusCode : 500); });
     return limited.refusal ? send(reply, limited.refusal) : undefined;
   }));
 });

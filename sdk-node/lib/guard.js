@@ -13,6 +13,8 @@ const { inside } = require('./inside.js');
 const PERMANENT = -1;
 const IGNORED = -2;
 const RETRY = -3;
+/** Of a value: it is none. */
+const GOOD = -4;
 
 const PARTICULAR = ['signal', 'key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout'];
 const WRAPPED = [...PARTICULAR, 'context'];
@@ -42,6 +44,20 @@ function judgeOf(name, said) {
     const meaning = atOnce(name, MEANING, judge(error));
     if (meaning === true) return RETRY;
     if (meaning === false) return PERMANENT;
+    if (meaning === 'ignore') return IGNORED;
+    if (typeof meaning === 'number' && meaning >= 0 && Number.isFinite(meaning)) return meaning;
+    throw wrongType(`what ${name} returns`, MEANING, meaning);
+  };
+}
+
+/** `onResult`: which results are failures. */
+function resultJudgeOf(name, said) {
+  if (said === undefined) return undefined;
+  given.func(name, said);
+  return (value) => {
+    const meaning = atOnce(name, MEANING, said(value));
+    if (meaning === true) return RETRY;
+    if (meaning === false || meaning === undefined) return GOOD;
     if (meaning === 'ignore') return IGNORED;
     if (typeof meaning === 'number' && meaning >= 0 && Number.isFinite(meaning)) return meaning;
     throw wrongType(`what ${name} returns`, MEANING, meaning);
@@ -79,6 +95,7 @@ class GuardShape extends Shape {
     super();
     this.layers = layers;
     this.hasJudges = layers.some((layer) => layer.judge !== undefined);
+    this.judgesResults = layers.some((layer) => layer.onResult !== undefined);
     this._isLeased = layers.some((layer) => layer.isLeased === true);
   }
 
@@ -92,6 +109,10 @@ class GuardShape extends Shape {
     const { instead, when } = this.layers[detail.layer];
     if (when !== undefined && !applies(when, error)) throw error;
     return typeof instead === 'function' ? answering(instead, error, context) : instead;
+  }
+
+  unfit(call, value) {
+    return this.judgesResults ? this.layers.map((layer) => layer.onResult?.(value) ?? GOOD) : undefined;
   }
 
   classes(call, error) {
@@ -184,4 +205,4 @@ class Composed {
 }
 guarded(Composed);
 
-module.exports = { Guard, Composed, guarded, behind, judgeOf, ignoringOf, predicate, wrap, PARTICULAR };
+module.exports = { Guard, Composed, guarded, behind, judgeOf, resultJudgeOf, ignoringOf, predicate, wrap, PARTICULAR };

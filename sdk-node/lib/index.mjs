@@ -12,7 +12,7 @@ export const {
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
   Limiter, perDay, perHour, perMinute, perSecond,
-  Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
+  Budget, Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, budget, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,
   telemetry,

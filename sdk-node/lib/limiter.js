@@ -64,7 +64,9 @@ class Limiter {
     given.atMost('untilReady', arguments, 3);
     given.text('key', key);
     const wait = given.duration('maxWait', maxWait);
-    await run(given.signal(given.only('options', options, WATCHED).signal), () => this._inner.untilReady(key, wait));
+    const { signal, cost = 1 } = given.only('options', options, ['signal', 'cost']);
+    given.integer('cost', cost);
+    await run(given.signal(signal), () => this._inner.untilReady(key, wait, cost));
   }
 
   /** `what` is the name of the number; what comes after it are the options. */

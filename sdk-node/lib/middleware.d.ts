@@ -20,6 +20,11 @@ export interface RateLimitOptions<Request> {
   headers?: 'all' | 'ietf' | 'legacy' | 'none';
   /** Whether `X-RateLimit-Reset` is in seconds from now (default), or since 1970. */
   reset?: 'after' | 'at';
+  /**
+   * After which responses the cost is given back: a function of the status, or a list of statuses. Headers say what was left before that. A
+   * request that gets no response counts as 500.
+   */
+  refund?: ((status: number) => boolean | Promise<boolean>) | Iterable<number>;
 }
 
 /** And all of `IdempotencySettings`: how long results are kept, how long a duplicate waits before it is told 409. */

@@ -7,7 +7,7 @@ const native = require('./native.js');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
-const { Guard, behind, guarded, judgeOf, predicate } = require('./guard.js');
+const { Guard, behind, guarded, judgeOf, resultJudgeOf, predicate } = require('./guard.js');
 
 /** The native clock behind one of `resil/testing`. */
 function clockOf(said) {
@@ -22,13 +22,31 @@ function judge(on) {
   return judgeOf('on', on);
 }
 
+/** A limit on extra load that several policies share. */
+class Budget {
+  constructor(options) {
+    const { clock, ...settings } = given.options('options', options);
+    const json = given.settings('options', settings);
+    behind(this, { _inner: given.reading(['clock'], () => native.makeBudget(json, clockOf(clock))) });
+  }
+
+  get available() { return this._inner.available; }
+}
+
+/** Settings without a budget that is shared, and that. */
+function budgetOf({ budget, ...settings }) {
+  if (budget instanceof Budget) return [settings, budget._inner];
+  return [budget === undefined ? settings : { ...settings, budget }, undefined];
+}
+
 class Retry {
   constructor(options) {
-    const { on, name, clock, seed, ...settings } = given.options('options', options);
-    const layer = { judge: judge(on) };
+    const { on, onResult, name, clock, seed, ...rest } = given.options('options', options);
+    const layer = { judge: on === undefined && onResult !== undefined ? undefined : judge(on), onResult: resultJudgeOf('onResult', onResult) };
     const number = seed === undefined ? undefined : given.whole('seed', seed);
+    const [settings, shared] = budgetOf(rest);
     const json = given.settings('options', settings);
-    const inner = given.reading(['on', 'name', 'clock', 'seed'], () => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number));
+    const inner = given.reading(['on', 'onResult', 'name', 'clock', 'seed'], () => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number, shared));
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
 }
@@ -46,10 +64,11 @@ class Timeout {
 
 class Hedge {
   constructor(options) {
-    const { on, name, clock, ...settings } = given.options('options', options);
+    const { on, name, clock, ...rest } = given.options('options', options);
     const layer = { judge: judge(on) };
+    const [settings, shared] = budgetOf(rest);
     const json = given.settings('options', settings);
-    const inner = given.reading(['on', 'name', 'clock'], () => native.makeHedge(json, given.optionalText('name', name), clockOf(clock)));
+    const inner = given.reading(['on', 'name', 'clock'], () => native.makeHedge(json, given.optionalText('name', name), clockOf(clock), shared));
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
 
@@ -116,7 +135,8 @@ const handleAll = () => true;
 const handleNone = () => false;
 
 module.exports = {
-  Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
+  Budget, Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
+  budget(options) { given.atMost('budget', arguments, 1); return new Budget(options); },
   retry(options) { given.atMost('retry', arguments, 1); return new Retry(options); },
   timeout(after) { given.atMost('timeout', arguments, 1); return new Timeout(after); },
   hedge(options) { given.atMost('hedge', arguments, 1); return new Hedge(options); },

@@ -21,11 +21,19 @@ pub fn open_thread(env: Env, on_wake: Function<'_, (), Undefined>) -> napi::Resu
     executor::open(env, Signal::new(&env, &on_wake)?)
 }
 
-/// The attempt succeeded. `bytes`: its value, if that is stored.
+/// The attempt succeeded. `bytes`: its value, if that is stored. `classes`: what the value means to each layer, if it is a failure to any.
 #[napi]
-pub fn settle(call: u32, attempt: u32, bytes: Option<Buffer>) -> napi::Result<Word> {
+pub fn settle(call: u32, attempt: u32, bytes: Option<Buffer>, classes: Option<Vec<f64>>) -> napi::Result<Word> {
     let bytes = bytes.map(|bytes| Bytes::from(bytes.to_vec()));
-    executor::settle(call, attempt, Ok(Done { id: attempt, bytes }))
+    executor::settle(
+        call,
+        attempt,
+        Ok(Done {
+            id: attempt,
+            bytes,
+            unfit: classes.map_or_else(Default::default, |classes| Thrown::unfit_of(&classes)),
+        }),
+    )
 }
 
 /// The attempt threw. `classes`: what that means to each layer. `own_error`: it is an error of ours. `recorded`: it is final,

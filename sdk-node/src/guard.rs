@@ -8,11 +8,14 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use napi_derive::napi;
 use parking_lot::Mutex;
 use resil::lock::{Held, Lock};
 use resil::policies::FollowedPolicy;
-use resil::policy::{CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout, WatchedPolicies};
+use resil::policy::{
+    CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout, WatchedPolicies, classified, judged, settled,
+};
 use resil::shared_bulkhead::SharedBulkhead;
 use resil::{Error, Failure};
 
@@ -193,8 +196,12 @@ fn enclose(
     operation: impl Fn(Option<Held>) -> Boxed + 'static,
 ) -> Boxed {
     let classify = move |thrown: &Thrown| thrown.class(index);
+    let unfit = move |done: &Done| done.unfit.get(index).copied().flatten();
     match layer {
-        Layer::Retry(retry) => Box::pin(async move { retry.around(classify, || operation(None)).await }),
+        Layer::Retry(retry) => Box::pin(async move {
+            let attempt = || operation(None).map(|ended| judged(unfit, ended));
+            settled(retry.around(classified(classify), attempt).await)
+        }),
         Layer::Bulkhead(bulkhead) => Box::pin(async move {
             match &settings.partition {
                 None => bulkhead.around(|| operation(None)).await,
@@ -218,9 +225,10 @@ fn enclose(
             Box::pin(async move { bulkhead.run(|| operation(None)).await.map_err(flat) })
         }
         Layer::Lock(lock) => Box::pin(async move { lock.with_lock(|held| operation(Some(held))).await.map_err(flat) }),
-        Layer::Breaker(breaker) => {
-            Box::pin(async move { breaker.around_with(CallSettings::new(), classify, || operation(None)).await })
-        }
+        Layer::Breaker(breaker) => Box::pin(async move {
+            let attempt = || operation(None).map(|ended| judged(unfit, ended));
+            settled(breaker.around_with(CallSettings::new(), classified(classify), attempt).await)
+        }),
         Layer::Policy(policy) => {
             let policy = policy.now();
             Box::pin(async move { policy.around_with(settings.by_ref(), classify, || operation(None)).await })

@@ -44,13 +44,21 @@ impl Thrown {
     /// Classes as JavaScript writes them: -1 permanent, -2 ignored, -3 worth a retry, else a retry after so many
     /// milliseconds.
     pub fn classes_of(numbers: &[f64]) -> SmallVec<[Class; 2]> {
-        let class = |number: &f64| match *number {
-            -1.0 => Class::Permanent,
-            -2.0 => Class::Ignore,
-            -3.0 => Class::Retry,
-            ms => Duration::try_from_secs_f64(ms / 1_000.0).map_or(Class::Permanent, Class::RetryAfter),
-        };
-        numbers.iter().map(class).collect()
+        numbers.iter().map(|number| class_of(*number)).collect()
+    }
+
+    /// The same of a value; -4 is one that is good.
+    pub fn unfit_of(numbers: &[f64]) -> SmallVec<[Option<Class>; 2]> {
+        numbers.iter().map(|number| (*number != -4.0).then(|| class_of(*number))).collect()
+    }
+}
+
+fn class_of(number: f64) -> Class {
+    match number {
+        -1.0 => Class::Permanent,
+        -2.0 => Class::Ignore,
+        -3.0 => Class::Retry,
+        ms => Duration::try_from_secs_f64(ms / 1_000.0).map_or(Class::Permanent, Class::RetryAfter),
     }
 }
 

@@ -1,8 +1,11 @@
 /**
- * The same small service on Express and on Fastify, for the tests of the middleware: what a request asks for is in its body.
+ * The same small service on Express, Fastify and Nest, for the tests of the middleware: what a request asks for is in its body.
  */
 import { once } from 'node:events';
 import { Readable } from 'node:stream';
+import 'reflect-metadata';
+import { All, Controller, Module, Req, Res } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
 import express from 'express';
 import fastify from 'fastify';
 import * as forExpress from 'resil/express';
@@ -43,6 +46,41 @@ export const frameworks = {
     return { url, close: () => app.close() };
   },
 };
+
+/** Nest without decorators, which plain JavaScript does not have. */
+Object.assign(frameworks, {
+  async nest({ tier, limits, orders, work }) {
+    class Everything {
+      async handle(request, response) {
+        const { status = 200, headers = {}, body, parts } = await work(typeof request.body === 'string' ? request.body : '', forExpress.runOf(request), request);
+        response.status(status).set(headers);
+        if (parts === undefined) return response.send(body);
+        for await (const part of parts) response.write(part);
+        return response.end();
+      }
+    }
+    Controller()(Everything);
+    All('{*splat}')(Everything.prototype, 'handle', Object.getOwnPropertyDescriptor(Everything.prototype, 'handle'));
+    Req()(Everything.prototype, 'handle', 0);
+    Res()(Everything.prototype, 'handle', 1);
+    class Service {}
+    Module({ controllers: [Everything] })(Service);
+    const app = await NestFactory.create(Service, { logger: false, bodyParser: false, forceCloseConnections: true });
+    if (tier !== undefined) app.use(forExpress.rateLimit({ tier, ...limits }));
+    if (orders !== undefined) app.use(forExpress.idempotency(orders));
+    app.use(express.text({ type: '*/*', limit: '10mb' }));
+    app.useGlobalFilters({
+      catch(error, host) {
+        const response = host.switchToHttp().getResponse();
+        if (response.headersSent) response.destroy(error);
+        else response.status(500).send('broken');
+      },
+    });
+    await app.listen(0, '127.0.0.1');
+    const server = app.getHttpServer();
+    return { url: `http://127.0.0.1:${server.address().port}`, close: async () => { server.closeAllConnections(); await app.close(); } };
+  },
+});
 
 /** An answer, as tests look at it. */
 export async function ask(url, { method = 'GET', headers = {}, body } = {}) {

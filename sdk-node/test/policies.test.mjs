@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { bulkhead, connect, dispatcher, fallback, handleAll, handleNone, hedge, retry, timeout, wrap, BulkheadFullError, CancelledError, CircuitOpenError, RetryExhaustedError, TimeoutError } from 'resil';
+import { budget, bulkhead, connect, dispatcher, fallback, handleAll, handleNone, hedge, retry, timeout, wrap, BulkheadFullError, CancelledError, CircuitOpenError, RetryExhaustedError, TimeoutError } from 'resil';
 import { Clock } from 'resil/testing';
 import { never, settled, turn, until } from './waiting.mjs';
 
@@ -15,6 +15,57 @@ test('a retry goes on while the error may go away, and tells which attempt it is
   });
   assert.equal(value, 'done');
   assert.deepEqual(seen, [1, 2, 3]);
+});
+
+test('a result that is a failure is tried again, and the last one is returned', async () => {
+  const unwell = ({ status }) => status === 503;
+  const answers = [503, 503, 200, 503, 503].map((status) => ({ status }));
+  const again = retry({ onResult: unwell, initialBackoff: 1 });
+  assert.deepEqual(await again.call(() => answers.shift()), { status: 200 });
+  assert.deepEqual(await retry({ on: handleNone, onResult: unwell, initialBackoff: 1, maxAttempts: 2 }).call(async () => answers.shift()), { status: 503 });
+  assert.equal(answers.length, 0);
+  await assert.rejects(again.call(() => null), TypeError, 'a judge that throws is what the caller gets');
+  assert.throws(() => retry({ onResult: 503 }), /onResult/);
+  assert.throws(() => retry({}), /on must be/);
+});
+
+test('results trip a breaker, and only the layers that judge them see a failure', async () => {
+  const client = await connect('memory://');
+  const judging = client.breaker('judging', { onResult: (status) => status >= 500, consecutiveFailures: 2 });
+  const trusting = client.breaker('trusting', { consecutiveFailures: 1 });
+  const both = wrap(trusting, judging);
+  assert.deepEqual([await both.call(() => 503), await both.call(() => 503)], [503, 503]);
+  await assert.rejects(both.call(() => 200), CircuitOpenError);
+  assert.equal((await judging.state()).state, 'open');
+  assert.equal((await trusting.state()).state, 'closed');
+  await client.shutdown(1_000);
+});
+
+test('a budget is shared by several policies', async () => {
+  const shared = budget({ minPerSecond: 1, ttl: '10s', percent: 0, clock: Clock.driven() });
+  assert.equal(shared.available, 10);
+  let calls = 0;
+  const fail = () => { calls += 1; throw new Error('down'); };
+  for (let turn = 0; turn < 10; turn += 1) {
+    for (const maxAttempts of [3, 2]) {
+      await assert.rejects(retry({ on: handleAll, maxAttempts, initialBackoff: 1, budget: shared }).call(fail), RetryExhaustedError);
+    }
+  }
+  assert.deepEqual([calls, shared.available], [20 + 10, 0], 'ten extra calls for both together');
+  hedge({ on: handleAll, hedgingDelay: 10, budget: shared });
+  assert.throws(() => budget({ percent: 5_000 }), /percent/);
+});
+
+test('a trip by hand ends in half-open, and cells are reserved together', async () => {
+  const client = await connect('memory://');
+  const bank = client.breaker('bank');
+  assert.equal(await bank.force('open-then-probe', { duration: '1m', reason: 'drill' }), 'forced-open');
+  assert.equal((await bank.state()).forced.endsIn, 'half-open');
+  await assert.rejects(bank.force('open-then-probe'), /needs a duration/);
+  const mail = client.limiter('mail', { limit: 1_000, period: '1s', burst: 10 });
+  await mail.untilReady('ann', '1s', { cost: 10 });
+  await assert.rejects(mail.untilReady('ann', '1s', { cost: 11 }), /RATE|limit/i);
+  await client.shutdown(1_000);
 });
 
 test('a retry waits as long as its clock says, and not a moment less', async () => {

@@ -41,7 +41,7 @@ async function run(code) {
   return { status, out: Buffer.concat(out).toString(), problems: Buffer.concat(problems).toString() };
 }
 
-for (const page of ['../README.md', '../docs/sdk-node.md', '../docs/telemetry.md', 'README.md']) {
+for (const page of ['../README.md', '../docs/sdk-node.md', '../docs/telemetry.md', '../docs/http.md', 'README.md']) {
   describe(page, () => {
     const all = blocks(page);
     test('there is something to run', () => assert.ok(all.length >= 1));

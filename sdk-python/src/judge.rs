@@ -1,8 +1,9 @@
-//! What exceptions mean: `on=` says which may go away by themselves, `ignore=` which say nothing about what was called.
+//! What exceptions mean: `on=` says which may go away by themselves, `ignore=` which say nothing about what was called. And which
+//! results are failures: `on_result=`.
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::types::{PyBool, PyType};
-use resil::policy::Class;
+use resil::policy::{Class, Unfit};
 
 use crate::edge::call;
 use crate::prelude::*;
@@ -62,30 +63,44 @@ impl Which {
                         broken.set_cause(py, Some(error.clone_ref(py)));
                     }
                 })?;
-                if said.is_none() {
-                    return Ok(None);
-                }
-                if let Ok(flag) = said.cast::<PyBool>() {
-                    return Ok(flag.is_true().then_some(Class::Retry));
-                }
-                Ok(Some(Class::RetryAfter(seconds("what on= returned", &said)?)))
+                read_said("on", &said)
             }
         }
     }
 }
 
-/// What is said about exceptions.
+/// True or false, None, or the seconds after which to try again.
+fn read_said(name: &str, said: Arg<'_>) -> PyResult<Option<Class>> {
+    if said.is_none() {
+        return Ok(None);
+    }
+    if let Ok(flag) = said.cast::<PyBool>() {
+        return Ok(flag.is_true().then_some(Class::Retry));
+    }
+    Ok(Some(Class::RetryAfter(seconds(&format!("what {name}= returned"), said)?)))
+}
+
+/// What a call came to: results that are failures are errors, until they are settled.
+pub type Judged = Result<Object, Failure<Unfit<Object, PyErr>>>;
+
+/// What is said about exceptions and results.
 #[derive(Default)]
 pub struct Judge {
     pub on: Option<Which>,
     pub ignore: Option<Which>,
+    /// A function of a result.
+    pub on_result: Option<Object>,
 }
 
 impl Judge {
-    pub fn read(on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Self>> {
+    pub fn read(on: OptArg<'_>, ignore: OptArg<'_>, on_result: OptArg<'_>) -> PyResult<Arc<Self>> {
         let on = on.map(|on| Which::read("on", on)).transpose()?;
         let ignore = ignore.map(|ignore| Which::read("ignore", ignore)).transpose()?;
-        Ok(Arc::new(Self { on, ignore }))
+        if let Some(function) = on_result.filter(|function| !function.is_callable()) {
+            return Err(wrong_type("on_result", "a function of the result", function));
+        }
+        let on_result = on_result.map(|function| function.clone().unbind());
+        Ok(Arc::new(Self { on, ignore, on_result }))
     }
 
     /// What an exception means. Fails if the function that judges does.
@@ -113,10 +128,28 @@ impl Judge {
         move |error| self.classify(work, error)
     }
 
+    /// Waits for an attempt, and judges its result.
+    pub async fn attempt(&self, work: &Work, attempt: impl Future<Output = Ended>) -> Judged {
+        resil::policy::judged(|value| self.result(work, value), attempt.await)
+    }
+
+    fn result(&self, work: &Work, value: &Object) -> Option<Class> {
+        let function = self.on_result.as_ref()?;
+        let said = Python::attach(|py| {
+            let said = call(function.bind(py), &PyTuple::new(py, [value.bind(py)])?, None)?;
+            read_said("on_result", &said)
+        });
+        said.unwrap_or_else(|broken| {
+            work.break_with(broken);
+            None
+        })
+    }
+
     /// Of another object: each holds what it visits.
     pub fn again(&self, py: Python<'_>) -> Arc<Self> {
         let again = |which: &Option<Which>| which.as_ref().map(|which| which.again(py));
-        Arc::new(Self { on: again(&self.on), ignore: again(&self.ignore) })
+        let on_result = self.on_result.as_ref().map(|function| function.clone_ref(py));
+        Arc::new(Self { on: again(&self.on), ignore: again(&self.ignore), on_result })
     }
 
     /// Shows the collector what this object holds. Calls in flight may still ask: then it is not only this object's.
@@ -124,6 +157,7 @@ impl Judge {
         if Arc::strong_count(self) > 1 {
             return Ok(());
         }
+        self.on_result.iter().try_for_each(|function| visit.call(function))?;
         [&self.on, &self.ignore].into_iter().flatten().try_for_each(|which| which.traverse(visit))
     }
 }

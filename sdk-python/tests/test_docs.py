@@ -16,7 +16,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "least"), [("docs/sdk-python.md", 14), ("sdk-python/README.md", 1), ("README.md", 1), ("docs/telemetry.md", 1)])
+PAGES = [("docs/sdk-python.md", 14), ("docs/http.md", 5), ("docs/telemetry.md", 1), ("sdk-python/README.md", 1), ("README.md", 1)]
+
+
+@pytest.mark.parametrize(("page", "least"), PAGES)
 def test_the_code_of_a_page_runs(run: Any, page: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     # A module, as a reader's file is one: dataclasses look theirs up.

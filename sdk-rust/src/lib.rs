@@ -197,4 +197,7 @@ mod pages {
     struct SdkRust;
     #[doc = include_str!("../../docs/telemetry.md")]
     struct Telemetry;
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../../docs/http.md")]
+    struct HttpPage;
 }

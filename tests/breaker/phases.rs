@@ -19,6 +19,7 @@ pub const PHASES: &[(&str, &str)] = &[
     ("half-open", "half-open"),
     ("ramping", "ramping"),
     ("forced-open", "forced-open"),
+    ("forced-open:probe", "forced-open"),
     ("forced-closed", "forced-closed"),
     ("disabled", "disabled"),
     ("metrics", "metrics"),
@@ -96,6 +97,7 @@ fn forced(connection: &mut Connection) {
     let maintenance =
         [&b"RES.BREAKER"[..], b"FORCE", b"forced-open", b"OPEN", b"ACTOR", b"an\xffop", b"REASON", b"why: \0"];
     resil_harness::ok(connection, &maintenance);
+    connection.force("forced-open:probe OPEN FOR 1h THEN PROBE ACTOR somebody");
     connection.force("forced-closed CLOSED FOR 2h ACTOR somebody");
     connection.tally("forced-closed 0 me 1 OK 3 FAIL 99");
     connection.force("disabled DISABLED REASON experiment");

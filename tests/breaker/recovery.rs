@@ -185,6 +185,21 @@ fn a_state_put_for_a_time_ends_by_itself_in_closed() {
 }
 
 #[test]
+fn a_trip_by_hand_ends_in_half_open() {
+    let (_server, mut connection) = start_driven();
+    connection.admit("k PROBES 1 SUCCESSES 1 OPEN 30s");
+    let (_, generation) = connection.force("k OPEN FOR 10s THEN PROBE ACTOR ann");
+    assert_eq!(connection.look("k").text("forced_ends_in"), "half-open");
+    connection.clock_at_us(9_999_999);
+    connection.admit("k").assert_denied("forced-open", 1);
+    connection.clock_at_us(10_000_000);
+    assert_eq!(connection.look("k").state(), "half-open");
+    let probe = connection.admit("k");
+    assert!(probe.admitted && probe.state == "half-open" && probe.generation > generation);
+    assert!(!connection.admit("k").admitted, "one probe at a time");
+}
+
+#[test]
 fn the_same_state_put_again_keeps_its_generation_and_its_counts() {
     let (_server, mut connection) = start_driven();
     let first = connection.force("k METRICS FOR 10s ACTOR one");

@@ -72,7 +72,16 @@ impl Game {
                 format!("TALLY {key} 0 t{caller} {seq} OK {ok} FAIL {failed} SLOW {ok} RUN {failed}")
             }
             16 => {
-                format!("FORCE {key} {}", self.pick(&["OPEN FOR 5s", "CLOSED ACTOR me", "METRICS", "DISABLED FOR 1h"]))
+                format!(
+                    "FORCE {key} {}",
+                    self.pick(&[
+                        "OPEN FOR 5s",
+                        "OPEN FOR 3s THEN PROBE",
+                        "CLOSED ACTOR me",
+                        "METRICS",
+                        "DISABLED FOR 1h"
+                    ])
+                )
             }
             17 => format!("FORCE {key} AUTO"),
             18 => format!("CONFIG {key} {}", self.options()),

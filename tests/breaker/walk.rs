@@ -18,7 +18,10 @@ fn befall(connection: &mut Connection, rng: &mut Rng, permits: &[String], seq: u
             format!("REPORT k {} {outcome}", permits[permits.len() - 1 - rng.usize(..permits.len().min(4))])
         }
         10..=15 => format!("TALLY k 0 me {seq} OK {} FAIL {}", rng.u32(..3), rng.u32(..6)),
-        16 => format!("FORCE k {}", ["OPEN", "CLOSED", "METRICS FOR 2s", "OPEN FOR 3s", "DISABLED"][rng.usize(..5)]),
+        16 => format!(
+            "FORCE k {}",
+            ["OPEN", "CLOSED", "METRICS FOR 2s", "OPEN FOR 3s", "OPEN FOR 2s THEN PROBE", "DISABLED"][rng.usize(..6)]
+        ),
         17..=18 => "FORCE k AUTO".to_owned(),
         19 => format!("CONFIG k {}", options[rng.usize(..options.len())]),
         20 => "RESET k".to_owned(),

@@ -27,7 +27,9 @@ fn quota(dice: &mut Dice) -> String {
 
 fn ask(dice: &mut Dice) -> String {
     let (word, most) = *dice.pick(&[("COST", 6), ("UPTO", 9), ("REFUND", 9), ("RESERVE", 30_000), ("COST", 1)]);
-    format!("{word} {}", number(dice, most))
+    let cost =
+        if word == "RESERVE" && dice.below(2) == 0 { format!(" COST {}", number(dice, 4)) } else { String::new() };
+    format!("{word} {}{cost}", number(dice, most))
 }
 
 fn gcra(dice: &mut Dice, key: &str) -> String {
@@ -54,7 +56,10 @@ fn breaker(dice: &mut Dice, key: &str) -> String {
     match dice.below(12) {
         0..=5 => format!("RES.BREAKER TALLY {key} 0 me {} OK {ok} FAIL {failed} RUN {failed}", dice.below(1 << 40)),
         6..=8 => format!("RES.BREAKER ADMIT {key}"),
-        9 => format!("RES.BREAKER FORCE {key} {}", dice.pick(&["OPEN FOR 9s", "CLOSED", "METRICS", "AUTO"])),
+        9 => format!(
+            "RES.BREAKER FORCE {key} {}",
+            dice.pick(&["OPEN FOR 9s", "OPEN FOR 5s THEN PROBE", "CLOSED", "METRICS", "AUTO"])
+        ),
         10 => format!("RES.BREAKER CONFIG {key} RATE {} OPEN {}s", number(dice, 100), number(dice, 60)),
         _ => format!("RES.BREAKER RESET {key}"),
     }

@@ -39,7 +39,7 @@ impl<'a> Arguments<'a> for Gcra<'a> {
         let key = argv.bytes("key")?;
         let mut quotas = Quotas::new();
         let mut tier = NamedTier::parse(&mut argv)?;
-        let mut ask = fixed;
+        let (mut ask, mut cost) = (fixed, None);
         while let Some(word) = argv.word() {
             if word.is("BURST") {
                 tier.parse_burst(&mut argv)?;
@@ -49,24 +49,34 @@ impl<'a> Arguments<'a> for Gcra<'a> {
             } else if fixed.is_some() {
                 return Err(argv.unexpected(word.0));
             } else {
-                let asked = if word.is("COST") {
-                    Ask::Take(COST.take_u32(&mut argv)?)
-                } else if word.is("UPTO") {
+                if word.is("COST") {
+                    if cost.replace(COST.take_u32(&mut argv)?).is_some() {
+                        return Err(one_of());
+                    }
+                    continue;
+                }
+                let asked = if word.is("UPTO") {
                     Ask::UpTo(UPTO.take_u32(&mut argv)?)
                 } else if word.is("REFUND") {
                     Ask::Refund(REFUND.take_u32(&mut argv)?)
                 } else if word.is("RESERVE") {
-                    Ask::Reserve(RESERVE.take(&mut argv)?)
+                    Ask::Reserve { cells: 1, within: RESERVE.take(&mut argv)? }
                 } else {
                     return Err(argv.unexpected(word.0));
                 };
                 if ask.replace(asked).is_some() {
-                    return Err(Refused::new("only one of COST, UPTO, RESERVE and REFUND can be given, and once"));
+                    return Err(one_of());
                 }
             }
         }
         push(&mut quotas, tier.quota()?)?;
-        Ok(Self { key, quotas, ask: ask.unwrap_or(Ask::Take(1)) })
+        let ask = match (ask, cost) {
+            (None, cost) => Ask::Take(cost.unwrap_or(1)),
+            (Some(Ask::Reserve { within, .. }), Some(cells)) => Ask::Reserve { cells, within },
+            (Some(_), Some(_)) => return Err(one_of()),
+            (Some(ask), None) => ask,
+        };
+        Ok(Self { key, quotas, ask })
     }
 
     fn check(&self, _: &Allowed) -> Result<(), Refused> {
@@ -97,7 +107,10 @@ impl<'a> Arguments<'a> for Gcra<'a> {
             Ask::Take(cells) => COST.write_given(Some(cells), words),
             Ask::UpTo(cells) => UPTO.write_given(Some(cells), words),
             Ask::Refund(cells) => REFUND.write_given(Some(cells), words),
-            Ask::Reserve(ahead) => RESERVE.write_given(Some(ahead), words),
+            Ask::Reserve { cells, within } => {
+                RESERVE.write_given(Some(within), words);
+                COST.write_given((cells != 1).then_some(cells), words);
+            }
         }
     }
 
@@ -115,9 +128,13 @@ pub(crate) fn check_ask(ask: Ask) -> Result<(), Refused> {
         Ask::Take(cells) => COST.check(cells.into()),
         Ask::UpTo(cells) => UPTO.check(cells.into()),
         Ask::Refund(cells) => REFUND.check(cells.into()),
-        Ask::Reserve(ahead) => RESERVE.check(ahead),
+        Ask::Reserve { cells, within } => RESERVE.check(within).and_then(|()| COST.check(cells.into())),
         Ask::Peek => Ok(()),
     }
+}
+
+fn one_of() -> Refused {
+    Refused::new("only one of COST, UPTO, RESERVE and REFUND can be given, and once; COST can go with RESERVE")
 }
 
 /// A tier while its words are being read.

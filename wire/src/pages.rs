@@ -7,7 +7,7 @@ pub const BREAKER_ADMIT: Page = Page { name: "RES.BREAKER ADMIT", usage: "RES.BR
 pub const BREAKER_REPORT: Page = Page { name: "RES.BREAKER REPORT", usage: "RES.BREAKER REPORT key permit OK|FAIL|IGNORE|CANCEL [DURATION d] [CORRELATION text]", is_read_only: false };
 pub const BREAKER_TALLY: Page = Page { name: "RES.BREAKER TALLY", usage: "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n] [CORRELATION text]", is_read_only: false };
 pub const BREAKER_STATE: Page = Page { name: "RES.BREAKER STATE", usage: "RES.BREAKER STATE key", is_read_only: true };
-pub const BREAKER_FORCE: Page = Page { name: "RES.BREAKER FORCE", usage: "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d] [ACTOR a] [REASON r]", is_read_only: false };
+pub const BREAKER_FORCE: Page = Page { name: "RES.BREAKER FORCE", usage: "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d [THEN PROBE]] [ACTOR a] [REASON r]", is_read_only: false };
 pub const BREAKER_RESET: Page = Page { name: "RES.BREAKER RESET", usage: "RES.BREAKER RESET key", is_read_only: false };
 pub const BREAKER_CONFIG: Page = Page { name: "RES.BREAKER CONFIG", usage: "RES.BREAKER CONFIG key [VERSION v] options", is_read_only: false };
 pub const BREAKER_OPTIONS: &str = "[WINDOW COUNT n | WINDOW TIME d] [RATE pct] [SLOW d] [SLOWRATE pct] [CONSECUTIVE n] [MINCALLS n] [OPEN d] [FACTOR x] [MAX d] [PROBES n] [SUCCESSES n] [LEASE d] [QUORUM n] [RAMP d] [IDLE d]";
@@ -25,7 +25,7 @@ pub const BREAKER_HELP_LINES: &[&str] = &[
     "RES.BREAKER STATE key",
     "    Shows everything a breaker knows.",
     "    Reply: a map.",
-    "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d] [ACTOR a] [REASON r]",
+    "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d [THEN PROBE]] [ACTOR a] [REASON r]",
     "    Puts a breaker into a state by hand.",
     "    Reply: [state, generation].",
     "RES.BREAKER RESET key",
@@ -130,7 +130,7 @@ pub const DLQ_HELP_LINES: &[&str] = &[
     "    Reply: OK.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]", is_read_only: false };
+pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max [COST n] | REFUND n]", is_read_only: false };
 pub const GCRA_PEEK: Page = Page { name: "RES.GCRA.PEEK", usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]", is_read_only: true };
 pub const GUARD_ENTER: Page = Page { name: "RES.GUARD ENTER", usage: "RES.GUARD ENTER key owner [SUBJECT limit-key] [COST n] [PRIORITY critical|high|normal|low|background] [WAIT d [ASYNC]] [TICKET t] [CALLER c]", is_read_only: false };
 pub const GUARD_EXIT: Page = Page { name: "RES.GUARD EXIT", usage: "RES.GUARD EXIT key ticket OK|FAIL|IGNORE|CANCEL [DURATION d] [AFTER d | FINAL] [CORRELATION t]", is_read_only: false };

@@ -48,9 +48,8 @@ impl<'a> Arguments<'a> for ClThrottle<'a> {
         words.number(quota.limit().into());
         words.number(quota.period().ceil_ms().saturating_add(999) / 1_000);
         let quantity = match ask {
-            Ask::Take(cells) | Ask::UpTo(cells) => i64::from(cells),
+            Ask::Take(cells) | Ask::UpTo(cells) | Ask::Reserve { cells, .. } => i64::from(cells),
             Ask::Refund(cells) => -i64::from(cells),
-            Ask::Reserve(_) => 1,
             Ask::Peek => 0,
         };
         if quantity != 1 {

@@ -57,7 +57,7 @@ impl<'a> Arguments<'a> for Windowed<'a> {
         words.number(self.rule.limit.into());
         words.duration(self.rule.period);
         match self.ask {
-            Ask::Take(1) | Ask::Peek | Ask::Refund(_) | Ask::Reserve(_) => {}
+            Ask::Take(1) | Ask::Peek | Ask::Refund(_) | Ask::Reserve { .. } => {}
             Ask::Take(cells) => COST.write_given(Some(cells), words),
             Ask::UpTo(cells) => UPTO.write_given(Some(cells), words),
         }

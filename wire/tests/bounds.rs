@@ -87,7 +87,7 @@ fn commands(
         }),
         Command::BreakerForce(ForceCall {
             key,
-            force: (m % 2 == 0).then_some(Force::Open),
+            force: [None, Some(Force::Open), Some(Force::OpenThenProbe)][m as usize % 3],
             length: Some(a),
             actor: Some(s),
             reason: Some(t),
@@ -136,7 +136,7 @@ fn commands(
     for brought in [Brought::Value { bytes: t, stale: b }, Brought::Error { text: t }] {
         commands.push(Command::FlightPublish(PublishCall { key, token: s, ttl: a, brought }));
     }
-    for ask in [Ask::Take(m), Ask::UpTo(m), Ask::Refund(m), Ask::Reserve(a)] {
+    for ask in [Ask::Take(m), Ask::UpTo(m), Ask::Refund(m), Ask::Reserve { cells: m, within: a }] {
         commands.push(Command::Gcra(Gcra { key, quotas: [quota].into_iter().collect(), ask }));
     }
     let limits = [(key, quota), (s, quota)].into_iter().collect();

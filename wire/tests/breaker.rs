@@ -110,6 +110,8 @@ fn every_option_is_taken_in_any_case_and_order() {
         takes(&format!("FORCE k {state} ACTOR a REASON r"));
     }
     takes("FORCE k OPEN FOR 1ms");
+    takes("FORCE k OPEN FOR 1ms then probe ACTOR a");
+    takes("FORCE k OPEN THEN PROBE FOR 1ms");
     takes("STATE k");
     takes("RESET k");
 }
@@ -133,6 +135,7 @@ fn what_is_missing_is_named_and_the_usage_shown() {
     refuses("TALLY k 0 me 1 OK", &["missing OK"]);
     refuses("FORCE k", &["missing state", "usage: RES.BREAKER FORCE"]);
     refuses("FORCE k OPEN FOR", &["missing FOR"]);
+    refuses("FORCE k OPEN FOR 1s THEN", &["missing THEN"]);
     refuses("CONFIG k", &["missing options", "WINDOW COUNT n", "IDLE d"]);
     for option in ["CALLER", "VERSION", "WINDOW", "RATE", "SLOW", "OPEN", "FACTOR", "PROBES", "IDLE"] {
         refuses(&format!("ADMIT k {option}"), &[&format!("missing {option}"), "usage: RES.BREAKER ADMIT"]);

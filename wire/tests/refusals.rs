@@ -165,6 +165,9 @@ fn options_can_be_given_once_and_one_of_a_kind() {
     refuses("RES.GCRA k 10 1s COST 1 COST 1", &["COST", "UPTO", "RESERVE", "REFUND", "once"]);
     refuses("RES.GCRA k 10 1s COST 1 UPTO 1", &["only one of"]);
     refuses("RES.GCRA k 10 1s RESERVE 1s refund 1", &["only one of"]);
+    refuses("RES.GCRA k 10 1s COST 2 RESERVE 1s COST 2", &["only one of", "COST can go with RESERVE"]);
+    refuses("RES.GCRA k 10 1s UPTO 2 COST 2", &["only one of"]);
+    refuses("RES.GCRA k 10 1s RESERVE 1s COST 2 UPTO 2", &["only one of"]);
     refuses("RES.GCRA k 10 1s BURST 5 BURST 5", &["BURST", "twice"]);
     refuses("RES.GCRA k 10 1s AND 10 1m BURST 5 burst 6", &["BURST", "twice"]);
     refuses("RES.WINDOW k 10 1s COST 1 UPTO 1", &["only one of COST and UPTO"]);

@@ -64,7 +64,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         count(COST_MAX).prop_map(Ask::Take),
         count(COST_MAX).prop_map(Ask::UpTo),
         count(COST_MAX).prop_map(Ask::Refund),
-        span(RESERVE_MAX).prop_map(Ask::Reserve),
+        (count(COST_MAX), span(RESERVE_MAX)).prop_map(|(cells, within)| Ask::Reserve { cells, within }),
         Just(Ask::Peek),
     ]
 }

@@ -74,7 +74,7 @@ impl Breaker {
             Edit::Record { at_us, caller, batch } => self.record(*at_us, *caller, *batch),
             Edit::Heard { caller, seq } => self.heard(*caller, *seq),
             Edit::Enter { phase, generation, at_us, trips } => {
-                let same = |old: &Forced, new: &Forced| old.force == new.force;
+                let same = |old: &Forced, new: &Forced| old.force.state() == new.force.state();
                 if !matches!((&self.phase, &**phase), (Phase::Forced(old), Phase::Forced(new)) if same(old, new)) {
                     self.clear_counts();
                 }

@@ -314,13 +314,17 @@ fn read_phase(bytes: &mut Reader<'_>) -> Result<Phase, Malformed> {
             let force = *Force::ALL.get(bytes.bytes(1)?[0] as usize).ok_or(Malformed)?;
             let since_us = instant(bytes)?;
             let until_us = bytes.at_most(INSTANT_MAX_US)?;
-            Phase::Forced(Box::new(Forced {
+            let forced = Forced {
                 force,
                 since_us,
                 until_us: (until_us > 0).then_some(until_us - 1),
                 actor: bytes.text(TEXT_MAX)?.to_vec(),
                 reason: bytes.text(TEXT_MAX)?.to_vec(),
-            }))
+            };
+            if !forced.is_sound() {
+                return Err(Malformed);
+            }
+            Phase::Forced(Box::new(forced))
         }
         _ => return Err(Malformed),
     })

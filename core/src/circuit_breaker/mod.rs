@@ -18,6 +18,7 @@
 //!        └───────────────────────── ramping ─────────────────────────┘
 //!
 //!     FORCE puts it into forced-open, forced-closed, disabled or metrics; AUTO, or the end of FOR, into closed.
+//!     The end of FOR with THEN PROBE puts it into half-open.
 //! ```
 //!
 //! # The transitions
@@ -32,7 +33,7 @@
 //! | REPORT IGNORE, CANCEL | ignored | ignored | of a probe: its place is free | ignored | ignored |
 //! | TALLY | counted; open if a threshold is met | stale | stale | stale | counted; disabled: ignored; forced-open: stale |
 //! | FORCE | forced | forced | forced | forced | forced otherwise, or the same for longer |
-//! | FORCE AUTO, the end of FOR | – | – | – | – | closed |
+//! | FORCE AUTO, the end of FOR | – | – | – | – | closed; the end of FOR with THEN PROBE: half-open |
 //! | RESET | closed, nothing counted | the same | the same | the same | the same |
 //! | CONFIG, options | a shorter LEASE or RAMP counts at once | the same | the same | the same | the same |
 //!

@@ -70,17 +70,28 @@ pub enum Force {
     Closed,
     Disabled,
     Metrics,
+    /// Open for a time, and then half-open: a trip by hand.
+    OpenThenProbe,
 }
 
 impl Force {
-    pub const ALL: [Self; 4] = [Self::Open, Self::Closed, Self::Disabled, Self::Metrics];
+    /// In the order of their numbers in stored bytes: new ones come last.
+    pub const ALL: [Self; 5] = [Self::Open, Self::Closed, Self::Disabled, Self::Metrics, Self::OpenThenProbe];
 
     pub fn state(self) -> StateName {
         match self {
-            Self::Open => StateName::ForcedOpen,
+            Self::Open | Self::OpenThenProbe => StateName::ForcedOpen,
             Self::Closed => StateName::ForcedClosed,
             Self::Disabled => StateName::Disabled,
             Self::Metrics => StateName::Metrics,
+        }
+    }
+
+    /// What follows when its time is over.
+    pub fn ends_in(self) -> StateName {
+        match self {
+            Self::OpenThenProbe => StateName::HalfOpen,
+            Self::Open | Self::Closed | Self::Disabled | Self::Metrics => StateName::Closed,
         }
     }
 }
@@ -93,6 +104,13 @@ pub struct Forced {
     pub until_us: Option<i64>,
     pub actor: Vec<u8>,
     pub reason: Vec<u8>,
+}
+
+impl Forced {
+    /// What ends in half-open has an end.
+    pub(super) fn is_sound(&self) -> bool {
+        self.force.ends_in() == StateName::Closed || self.until_us.is_some()
+    }
 }
 
 /// A probe that is out.
@@ -109,6 +127,13 @@ pub enum Phase {
     HalfOpen { successes: u32, issued: u32, probes: Vec<Probe>, reported: Vec<u32> },
     Ramping { since_us: i64 },
     Forced(Box<Forced>),
+}
+
+impl Phase {
+    /// Half-open, with no probe sent yet.
+    pub(super) fn half_open() -> Self {
+        Self::HalfOpen { successes: 0, issued: 0, probes: Vec::new(), reported: Vec::new() }
+    }
 }
 
 /// Until when a key must be kept: what its expiry is made from.
@@ -294,6 +319,9 @@ impl Breaker {
         debug_assert!(totals.failures <= totals.calls && totals.slow <= totals.calls, "{totals:?}");
         debug_assert!(self.evidence.len() <= EVIDENCE_MAX && self.tallies.len() <= TALLIES_MAX, "memory is bounded");
         debug_assert!(self.recorded <= RECORDED_MAX && (self.configured || !self.lasting));
+        if let Phase::Forced(forced) = &self.phase {
+            debug_assert!(forced.is_sound(), "what ends in half-open has an end");
+        }
         if let Phase::HalfOpen { probes, reported, .. } = &self.phase {
             debug_assert!(probes.len() <= PROBES_MAX && reported.len() <= REPORTED_MAX, "memory is bounded");
             let lease_ends_us = now.plus(self.config.lease).as_us();

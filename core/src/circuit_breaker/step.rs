@@ -2,7 +2,6 @@
 //! the verdict and the transitions that happened.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::config::{Config, ConfigError, Patch};
@@ -41,7 +40,11 @@ impl<'a> Draft<'a> {
         let now_us = self.now.as_us();
         match &self.breaker.phase {
             Phase::Forced(forced) if forced.until_us.is_some_and(|until_us| until_us <= now_us) => {
-                self.enter(Phase::Closed, TransitionReason::ForceEnded);
+                let next = match forced.force.ends_in() {
+                    StateName::HalfOpen => Phase::half_open(),
+                    _ => Phase::Closed,
+                };
+                self.enter(next, TransitionReason::ForceEnded);
             }
             Phase::Ramping { since_us } if now_us - since_us >= self.breaker.config.ramp.as_us() => {
                 self.enter(Phase::Closed, TransitionReason::RampOver);
@@ -158,8 +161,7 @@ pub fn admit(
             if !wait.is_zero() {
                 return Ok(draft.admission(None, Wait::For(wait)));
             }
-            let half_open = Phase::HalfOpen { successes: 0, issued: 0, probes: Vec::new(), reported: Vec::new() };
-            draft.enter(half_open, TransitionReason::OpenTimeOver);
+            draft.enter(Phase::half_open(), TransitionReason::OpenTimeOver);
             probe(draft, caller)
         }
         Phase::HalfOpen { .. } => probe(draft, caller),
@@ -169,11 +171,11 @@ pub fn admit(
             if chance < share { admitted(draft, caller) } else { draft.admission(None, Wait::For(wait)) }
         }
         Phase::Forced(forced) => match (forced.force, forced.until_us) {
-            (Force::Open, Some(until_us)) => {
+            (Force::Open | Force::OpenThenProbe, Some(until_us)) => {
                 let wait = now.until(Instant::from_us(until_us));
                 draft.admission(None, Wait::For(wait))
             }
-            (Force::Open, None) => draft.admission(None, Wait::Never),
+            (Force::Open | Force::OpenThenProbe, None) => draft.admission(None, Wait::Never),
             _ => admitted(draft, caller),
         },
     })
@@ -358,12 +360,14 @@ pub fn force(
         (None, Phase::Forced(_)) => draft.enter(Phase::Closed, TransitionReason::ForceLifted),
         (None, _) => {}
         (Some(force), phase) => {
+            // Without an end there is nothing to follow it.
+            let force = if length.is_none() && force == Force::OpenThenProbe { Force::Open } else { force };
             let until_us = length.map(|length| now.plus(length).as_us());
             let forced = Forced { force, since_us: now.as_us(), until_us, actor: actor.into(), reason: reason.into() };
             match phase {
                 Phase::Forced(old) if **old == Forced { since_us: old.since_us, ..forced.clone() } => {}
                 // By somebody else, or for longer: the same state, so the same generation and no event.
-                Phase::Forced(old) if old.force == force => {
+                Phase::Forced(old) if old.force.state() == force.state() => {
                     let Breaker { generation, trips, .. } = *draft.breaker;
                     let phase = Box::new(Phase::Forced(Box::new(forced)));
                     draft.edit(Edit::Enter { phase, generation, at_us: now.as_us(), trips });

@@ -76,6 +76,7 @@ impl Transition {
             (TransitionReason::RampOver, Ramping, Closed) => true,
             (TransitionReason::Forced, from, to) => from != to && is_forced(to),
             (TransitionReason::ForceLifted | TransitionReason::ForceEnded, from, Closed) => is_forced(from),
+            (TransitionReason::ForceEnded, StateName::ForcedOpen, HalfOpen) => true,
             (TransitionReason::Reset, from, Closed) => from != Closed,
             _ => false,
         }

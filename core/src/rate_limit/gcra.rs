@@ -23,8 +23,8 @@ pub enum Ask {
     Take(u32),
     /// As many as there are, up to `n`.
     UpTo(u32),
-    /// One cell now, to be used when its turn comes, if that is within the span.
-    Reserve(Span),
+    /// `cells` or nothing: taken now, to be used together when their turn comes, if that is within the span.
+    Reserve { cells: u32, within: Span },
     /// Give `n` cells back.
     Refund(u32),
     /// Take nothing; say what is there.
@@ -158,10 +158,12 @@ impl Account {
         }
     }
 
-    /// How long until one cell can be reserved whose turn comes within `ahead`.
-    fn wait_to_reserve(&self, ahead: Span) -> Span {
-        let allowed = self.quota.grains(self.quota.capacity - 1) + self.reach(ahead);
-        if self.carried() <= allowed { Span::ZERO } else { self.wait_for(allowed) }
+    /// How long until `cells` can be reserved whose turn comes within `ahead`. They are used together, so that more than
+    /// the bucket holds never have a turn.
+    fn wait_to_reserve(&self, cells: u32, ahead: Span) -> Wait {
+        let Some(rest) = self.quota.capacity.checked_sub(cells) else { return Wait::Never };
+        let allowed = self.quota.grains(rest) + self.reach(ahead);
+        Wait::For(if self.carried() <= allowed { Span::ZERO } else { self.wait_for(allowed) })
     }
 
     fn reach(&self, ahead: Span) -> u128 {
@@ -215,7 +217,7 @@ pub fn step(tiers: &[Tier], quotas: &[Quota], ask: Ask, now: Instant) -> Result<
     let step = match ask {
         Ask::Take(cells) => take(tiers, &accounts, cells, now),
         Ask::UpTo(cells) => take_up_to(tiers, &accounts, cells, now),
-        Ask::Reserve(ahead) => reserve(tiers, &accounts, ahead, now),
+        Ask::Reserve { cells, within } => reserve(tiers, &accounts, cells, within, now),
         Ask::Refund(cells) => refund(tiers, &accounts, cells, now),
         Ask::Peek => Ok(Step::unchanged(peek(&accounts))),
     };
@@ -279,16 +281,17 @@ fn take_up_to(
 fn reserve(
     tiers: &[Tier],
     accounts: &Accounts,
+    cells: u32,
     ahead: Span,
     now: Instant,
 ) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
-    let in_reach = accounts.iter().all(|account| account.wait_to_reserve(ahead).is_zero());
+    let in_reach = accounts.iter().all(|account| account.wait_to_reserve(cells, ahead) == Wait::NONE);
     if !in_reach {
-        let readings = accounts.iter().map(|a| a.untouched(Wait::For(a.wait_to_reserve(ahead)))).collect();
+        let readings = accounts.iter().map(|a| a.untouched(a.wait_to_reserve(cells, ahead))).collect();
         return refused(tiers, accounts, Verdict { granted: 0, tiers: readings }, now);
     }
-    granted(tiers, accounts, 1, now, |account| {
-        let owed = account.carried() + account.quota.grains(1);
+    granted(tiers, accounts, cells, now, |account| {
+        let owed = account.carried() + account.quota.grains(cells);
         let turn = account.quota.drain_time(owed.saturating_sub(account.quota.full_grains()));
         (owed, account.settled(owed, Wait::For(turn)))
     })

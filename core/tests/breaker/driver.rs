@@ -121,6 +121,7 @@ pub fn forced(how: Forced) -> Force {
         Forced::Closed => Force::Closed,
         Forced::Disabled => Force::Disabled,
         Forced::Metrics => Force::Metrics,
+        Forced::OpenThenProbe => Force::OpenThenProbe,
     }
 }
 
@@ -394,6 +395,9 @@ impl Driver {
             at = (new, generation);
             self.era += 1;
             self.seen.push(reason);
+            if (previous, new) == ("forced-open", "half-open") {
+                self.seen.push("forced-open to half-open");
+            }
         }
         prop_assert_eq!(at.0, self.breaker.name().text());
         if self.breaker.generation() != at.1 {

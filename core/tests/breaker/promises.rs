@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use resil_core::Span;
-use resil_core::circuit_breaker::{Batch, Force, Patch, Phase, Report, WindowKind};
+use resil_core::circuit_breaker::{Batch, Force, Patch, Phase, Report, StateName, WindowKind};
 use resil_core::rate_limit::Wait;
 
 use super::driver::Driver;
@@ -39,6 +39,7 @@ fn the_schedules_reach_everything_that_can_happen() {
         "forced",
         "force-lifted",
         "force-ended",
+        "forced-open to half-open",
         "reset",
         "counted",
         "stale",
@@ -294,7 +295,8 @@ proptest! {
         }
     }
 
-    /// Forced: reports are heard where they are to be, and move nothing; AUTO and the end of FOR lead to closed.
+    /// Forced: reports are heard where they are to be, and move nothing; AUTO and the end of FOR lead to closed,
+    /// THEN PROBE to half-open.
     #[test]
     fn a_forced_state_stays_until_it_is_lifted_or_ends(
         how in prop::sample::select(Force::ALL.to_vec()),
@@ -308,13 +310,13 @@ proptest! {
         for (ok, gap_us) in said {
             service.later(gap_us);
             if ends_us.is_some_and(|ends_us| ends_us <= service.now_us) {
-                prop_assert_eq!(service.state(), "closed");
+                prop_assert_eq!(service.state(), how.ends_in().text());
                 service.ask();
                 prop_assert_eq!(service.reasons(), vec!["force-ended"]);
                 return Ok(());
             }
             let asked = service.ask();
-            prop_assert_eq!(asked.permit.is_some(), how != Force::Open);
+            prop_assert_eq!(asked.permit.is_some(), how.state() != StateName::ForcedOpen);
             prop_assert_eq!(asked.state, how.state());
             match (asked.permit, ends_us) {
                 (Some(permit), _) => {

@@ -226,7 +226,8 @@ fn tally() -> impl Strategy<Value = What> {
 }
 
 fn force() -> impl Strategy<Value = What> {
-    let how = select(vec![Forced::Open, Forced::Closed, Forced::Disabled, Forced::Metrics]);
+    let all = [Forced::Open, Forced::Closed, Forced::Disabled, Forced::Metrics, Forced::OpenThenProbe];
+    let how = select(all.to_vec());
     let length_us = option::weighted(0.7, select(vec![MS_US, 10 * SECOND_US, HOUR_US]));
     let force = prop_oneof![3 => (how, length_us).prop_map(Some), 2 => Just(None)];
     (force, select(vec!["ann", "bob"])).prop_map(|(force, by)| What::Force { force, by })

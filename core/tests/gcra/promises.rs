@@ -76,7 +76,7 @@ proptest! {
             if cells < 0 {
                 refunds.push(Refund { from_us: passed_us, until_us: last_turn_us.max(passed_us), cells: -cells });
             } else if cells > 0 {
-                let reserved = matches!(called.ask, Ask::Reserve(_));
+                let reserved = matches!(called.ask, Ask::Reserve { .. });
                 let wait_us = if reserved { exactly(called.verdict.binding().retry_after) } else { 0 };
                 last_turn_us = last_turn_us.max(passed_us + wait_us);
                 turns.push(Entry { at_us: passed_us + wait_us, cells });
@@ -110,8 +110,8 @@ proptest! {
         play(quota, &events, |key, called, passed_us| {
             let offset_us = key.now_us - passed_us;
             steps += wall_less_real_us.replace(offset_us).is_some_and(|before| offset_us > before) as i64;
-            if let Ask::Reserve(span) = called.ask {
-                booked_us = booked_us.max(span.as_us());
+            if let Ask::Reserve { within, .. } = called.ask {
+                booked_us = booked_us.max(within.as_us());
             }
             ledger.push((Entry { at_us: passed_us, cells: cells_taken(called) }, steps));
         });
@@ -174,11 +174,12 @@ proptest! {
     fn a_reservation_never_waits_longer_than_it_said_it_would(quota in quota(), events in unsteady(anything())) {
         let mut failure = None;
         play(quota, &events, |_, called, _| {
-            if let (Ask::Reserve(most), 1) = (called.ask, called.verdict.granted) {
-                let wait_us = exactly(called.verdict.binding().retry_after);
-                if wait_us > most.as_us() || most > RESERVE_MAX {
-                    failure = Some((most, wait_us));
-                }
+            let Ask::Reserve { cells, within } = called.ask else { return };
+            let granted = called.verdict.granted;
+            let wait_us = exactly(called.verdict.binding().retry_after);
+            let is_late = granted > 0 && (wait_us > within.as_us() || within > RESERVE_MAX);
+            if is_late || (granted != 0 && granted != cells) {
+                failure = Some((called.ask, granted, wait_us));
             }
         });
         prop_assert_eq!(failure, None);

@@ -45,8 +45,8 @@ pub enum Cells {
 pub enum Want {
     Take(Cells),
     UpTo(Cells),
-    /// Within 64ths of the time the bucket takes to fill.
-    Reserve(i64),
+    /// So many, within 64ths of the time the bucket takes to fill.
+    Reserve(Cells, i64),
     Refund(Cells),
     Peek,
 }
@@ -126,9 +126,14 @@ pub fn spending() -> impl Strategy<Value = Want> {
     ]
 }
 
+/// Mostly one cell: many reservations one behind the other.
+fn one_or_more() -> impl Strategy<Value = Cells> {
+    prop_oneof![1 => Just(Cells::Exactly(1)), 1 => cells()]
+}
+
 /// All of it.
 pub fn anything() -> impl Strategy<Value = Want> {
-    prop_oneof![3 => spending(), 1 => (1..=128i64).prop_map(Want::Reserve)]
+    prop_oneof![3 => spending(), 1 => (one_or_more(), 1..=128i64).prop_map(|(cells, parts)| Want::Reserve(cells, parts))]
 }
 
 fn events(gap: impl Strategy<Value = Gap>, want: impl Strategy<Value = Want>) -> impl Strategy<Value = Vec<Event>> {
@@ -182,7 +187,10 @@ impl Want {
             Self::UpTo(cells) => Ask::UpTo(cells.number(quota)),
             Self::Refund(cells) => Ask::Refund(cells.number(quota)),
             Self::Peek => Ask::Peek,
-            Self::Reserve(parts) => Ask::Reserve(Span::from_us((fill_us(quota) * parts / 64).clamp(1, DAY_US))),
+            Self::Reserve(cells, parts) => {
+                let within = Span::from_us((fill_us(quota) * parts / 64).clamp(1, DAY_US));
+                Ask::Reserve { cells: cells.number(quota), within }
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ proptest! {
             prop_assert_eq!(verdict.binding(), speaks_for_all(&verdict));
             if let (Wait::For(span), 0) = (verdict.binding().retry_after, verdict.granted) {
                 let again = event.want.ask(&quotas[0]);
-                if matches!(again, Ask::Take(_) | Ask::UpTo(_) | Ask::Reserve(_)) {
+                if matches!(again, Ask::Take(_) | Ask::UpTo(_) | Ask::Reserve { .. }) {
                     prop_assert!(key.would(span.as_us(), &quotas, again).granted > 0);
                     prop_assert_eq!(key.would(span.as_us() - 1, &quotas, again).granted, 0);
                 }

@@ -16,7 +16,7 @@ pub fn request(ask: Ask) -> Request {
     match ask {
         Ask::Take(cells) => Request::Take(cells as i64),
         Ask::UpTo(cells) => Request::UpTo(cells as i64),
-        Ask::Reserve(ahead) => Request::ReserveWithinUs(ahead.as_us()),
+        Ask::Reserve { cells, within } => Request::Reserve { cells: cells as i64, within_us: within.as_us() },
         Ask::Refund(cells) => Request::Refund(cells as i64),
         Ask::Peek => Request::Peek,
     }

@@ -34,7 +34,7 @@ fn play(
 /// What a caller that was not given everything asks for after its wait: the same, or one more cell after UPTO.
 fn asked_again(called: &Called) -> Option<Ask> {
     match called.ask {
-        Ask::Take(_) | Ask::Reserve(_) if called.verdict.granted == 0 => Some(called.ask),
+        Ask::Take(_) | Ask::Reserve { .. } if called.verdict.granted == 0 => Some(called.ask),
         Ask::UpTo(cells) if called.verdict.granted < cells => Some(Ask::Take(1)),
         _ => None,
     }
@@ -53,7 +53,8 @@ proptest! {
             let Some(again) = asked_again(called) else { return Ok(()) };
             match called.verdict.binding().retry_after {
                 Wait::Never => {
-                    prop_assert!(matches!(again, Ask::Take(cells) if cells > quota.capacity()));
+                    let (Ask::Take(cells) | Ask::Reserve { cells, .. }) = again else { unreachable!("{again:?}") };
+                    prop_assert!(cells > quota.capacity());
                     prop_assert_eq!(key.would(4_000 * DAY_US, &[quota], again).granted, 0);
                 }
                 wait => {
@@ -76,8 +77,8 @@ proptest! {
         let longest_fill_us = quotas.iter().map(fill_us).max().expect("at least one") + 1;
         let mut booked_us = 0;
         play(&quotas, &events, |key, quota, called| {
-            if let Ask::Reserve(most) = called.ask {
-                booked_us = most.as_us().max(booked_us);
+            if let Ask::Reserve { within, .. } = called.ask {
+                booked_us = within.as_us().max(booked_us);
             }
             let longest_us = longest_fill_us + booked_us + 1_000;
             let reading = key.would(0, &[quota], Ask::Peek).binding();

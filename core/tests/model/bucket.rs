@@ -28,7 +28,7 @@ pub struct Rate {
 pub enum Request {
     Take(i64),
     UpTo(i64),
-    ReserveWithinUs(i64),
+    Reserve { cells: i64, within_us: i64 },
     Refund(i64),
     Peek,
 }
@@ -206,20 +206,21 @@ impl Buckets {
                 };
                 self.grant(&named, taken, settle, now_us)
             }
-            Request::ReserveWithinUs(us) => {
-                let least = |n: &Named| Ratio::whole(1) - n.rate.refill(us);
-                if named.iter().any(|n| n.carried() < least(n)) {
-                    return self.refuse(
-                        &named,
-                        |n| Some(if n.carried() < least(n) { n.wait_until(least(n)) } else { 0 }),
-                        now_us,
-                    );
+            Request::Reserve { cells, within_us } => {
+                let least = |n: &Named| Ratio::whole(cells) - n.rate.refill(within_us);
+                // Cells are used together: a turn at which the bucket cannot hold them all never comes.
+                let wait = |n: &Named| match n.rate.capacity < cells {
+                    true => None,
+                    false => Some(if n.carried() < least(n) { n.wait_until(least(n)) } else { 0 }),
+                };
+                if named.iter().any(|n| wait(n) != Some(0)) {
+                    return self.refuse(&named, wait, now_us);
                 }
                 let settle = |n: &Named| {
-                    let level = n.carried() - Ratio::whole(1);
+                    let level = n.carried() - Ratio::whole(cells);
                     (level, n.rate.time_for(-level))
                 };
-                self.grant(&named, 1, settle, now_us)
+                self.grant(&named, cells, settle, now_us)
             }
             Request::Refund(cells) => {
                 let missing = |n: &Named| (n.rate.full() - n.carried()).ceil();

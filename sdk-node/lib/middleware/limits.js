@@ -4,17 +4,32 @@
  */
 const native = require('../native.js');
 const given = require('../arguments.js');
-const { wrongType } = require('../errors.js');
+const { wrongType, ResilError } = require('../errors.js');
 const { run } = require('../calls.js');
 const { Limiter } = require('../limiter.js');
-const { ofTheService } = require('./answers.js');
+const { ofTheService, report } = require('./answers.js');
 
-const OPTIONS = ['tier', 'headers', 'reset'];
+const OPTIONS = ['tier', 'headers', 'reset', 'refund'];
 const TIER = ['limiter', 'key', 'cost', 'name'];
 
-/** A function of a request: `undefined` if it is not limited, else `{headers, refusal}`. */
+/** Which statuses give back what they cost. */
+function refundsOf(said) {
+  if (said === undefined) return undefined;
+  if (typeof said !== 'function' && typeof said?.[Symbol.iterator] === 'function' && typeof said !== 'string') {
+    const statuses = new Set(said);
+    for (const status of statuses) given.whole('refund', status, 100);
+    return (status) => statuses.has(status);
+  }
+  return given.func('refund', said);
+}
+
+/**
+ * A function of a request: `undefined` if it is not limited, else `{headers, refusal, settle}`. `settle` is told the status of the answer, if
+ * that matters.
+ */
 function limits(options) {
-  const { tier, headers = 'all', reset = 'after' } = given.only('options', options, OPTIONS);
+  const { tier, headers = 'all', reset = 'after', refund } = given.only('options', options, OPTIONS);
+  const refunds = refundsOf(refund);
   given.func('tier', tier);
   given.text('headers', headers);
   if (reset !== 'after' && reset !== 'at') throw wrongType('reset', "'after' or 'at'", reset);
@@ -26,7 +41,15 @@ function limits(options) {
     given.text('tier.key', key);
     given.integer('tier.cost', cost);
     const policy = given.optionalText('tier.name', name) ?? limiter.name;
-    return run(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
+    const limited = await run(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
+    if (refunds === undefined || limited.refusal) return limited;
+    const settle = (status) => ofTheService('refund', async () => {
+      if (await refunds(status)) await limiter.refund(key, cost);
+    }).catch((error) => {
+      // Best effort: what is not given back fills up again by itself.
+      if (!(error instanceof ResilError)) report('refund', error);
+    });
+    return { ...limited, settle };
   });
 }
 

@@ -1,7 +1,7 @@
 /** Circuit breakers. */
 import type { EventEmitter } from 'node:events';
 import type { Away, Duration } from './common.js';
-import type { ErrorClass, Guard } from './guard.js';
+import type { ErrorClass, Guard, OnResult } from './guard.js';
 
 export interface BreakerSettings {
   windowCalls?: number;
@@ -34,6 +34,8 @@ export interface BreakerSettings {
   trust?: Duration;
   /** Errors that say nothing about the health of what was called. */
   ignore?: ((error: unknown) => boolean) | ErrorClass | readonly ErrorClass[];
+  /** Which results are failures, too: a 503 that came as an answer. The caller gets them all the same. */
+  onResult?: OnResult;
 }
 export type BreakerState = 'closed' | 'open' | 'half-open' | 'ramping' | 'forced-open' | 'forced-closed' | 'disabled' | 'metrics';
 export interface Transition { previous: BreakerState; new: BreakerState; generation: bigint }
@@ -42,7 +44,7 @@ export interface BreakerSnapshot {
   exists: boolean; state: BreakerState; admits: boolean; retryAfterMs: number | null; generation: bigint;
   calls: number; failures: number; slow: number; failureRatePercent: number; slowRatePercent: number; failuresInARow: number;
   trips: number; probesOut: number; successes: number; openedAt: Date | null;
-  forced: { by: string; reason: string; since: Date; until: Date | null } | null;
+  forced: { by: string; reason: string; since: Date; until: Date | null; endsIn: 'closed' | 'half-open' | null } | null;
   version: bigint; config: Record<string, string>;
 }
 export interface BreakerEvents { transition: [transition: Transition] }
@@ -56,7 +58,8 @@ export class Breaker extends EventEmitter<BreakerEvents> {
   /** The two steps by hand: may a call be made? */
   admit(options?: { signal?: AbortSignal }): Promise<Permit>;
   state(): Promise<BreakerSnapshot>;
-  force(state: 'open' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { duration?: Duration; reason?: string }): Promise<BreakerState>;
+  /** `open-then-probe` is a trip by hand: open for `duration`, and then half-open. */
+  force(state: 'open' | 'open-then-probe' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { duration?: Duration; reason?: string }): Promise<BreakerState>;
   reset(): Promise<boolean>;
   configure(options: Omit<BreakerSettings, 'ignore'>): Promise<boolean>;
 }

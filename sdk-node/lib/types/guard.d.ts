@@ -62,6 +62,8 @@ export function wrap<This, Args extends unknown[], R, G extends readonly [Guard<
 export type Meaning = boolean | number | 'ignore';
 /** Which errors are worth another attempt: a function, one class, or several. Resil's own are judged by Resil. */
 export type On = ((error: unknown) => Meaning) | ErrorClass | readonly ErrorClass[];
+/** Which results are failures; `undefined` is none. */
+export type OnResult = (result: any) => Meaning | undefined;
 export type ErrorClass = abstract new (...args: any[]) => unknown;
 /** Every error may go away. Only for calls that may be made twice. */
 export const handleAll: (error: unknown) => true;

@@ -65,7 +65,7 @@ export class Limiter {
   /** The same, or fails with a `RateLimitExceededError`. */
   acquire(key: string, cost?: number, options?: CheckOptions): Promise<void>;
   /** Books the next turn and waits for it, `maxWait` at most; fails at once with a `RateLimitExceededError` if it comes later. */
-  untilReady(key: string, maxWait: Duration, options?: CheckOptions): Promise<void>;
+  untilReady(key: string, maxWait: Duration, options?: CheckOptions & { cost?: number }): Promise<void>;
   /** As many as there are, up to `most`. */
   upTo(key: string, most: number, options?: CheckOptions): Promise<Verdict>;
   peek(key: string, options?: CheckOptions): Promise<Verdict>;

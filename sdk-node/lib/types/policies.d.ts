@@ -1,16 +1,25 @@
 /** What a process does by itself, and whole policies. */
 import type { BreakerSettings } from './breaker.js';
 import type { Away, Clock, Duration } from './common.js';
-import type { CallSettings, Context, ErrorClass, Guard, On } from './guard.js';
+import type { CallSettings, Context, ErrorClass, Guard, On, OnResult } from './guard.js';
 import type { Fingerprint, Idempotent, Outcome, Run } from './idempotent.js';
 import type { Limit } from './limiter.js';
 
 /** A limit on extra load. */
 export interface BudgetSettings { ttl?: Duration; minPerSecond?: number; percent?: number }
+/** A limit on extra load that several policies share: so many retries and hedges for the calls that they all make. */
+export class Budget {
+  private constructor();
+  /** How many extra calls would be granted now. */
+  readonly available: number;
+}
+export function budget(options?: BudgetSettings & { clock?: Clock }): Budget;
 
 export interface RetrySettings {
-  /** Which errors are worth another attempt. Required. */
-  on: On;
+  /** Which errors are worth another attempt. Required, unless there is `onResult`. */
+  on?: On;
+  /** Which results are failures, too. When there is no other attempt, the result is returned as it came. */
+  onResult?: OnResult;
   name?: string;
   /** Attempts in all, the first included. */
   maxAttempts?: number;
@@ -23,7 +32,7 @@ export interface RetrySettings {
   retryAfterMax?: Duration;
   maxElapsed?: Duration;
   /** `null` for none. */
-  budget?: BudgetSettings | null;
+  budget?: BudgetSettings | Budget | null;
   /** For tests. */
   clock?: Clock;
   /** Jitter that repeats itself, for tests. */
@@ -49,7 +58,7 @@ export interface HedgeSettings {
   percentile?: number;
   warmUp?: number;
   maxHedges?: number;
-  budget?: BudgetSettings;
+  budget?: BudgetSettings | Budget;
   clock?: Clock;
 }
 export interface Hedge extends Guard {}

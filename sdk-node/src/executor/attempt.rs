@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use resil::lock::Held;
+use resil::policy::Class;
 use resil::{Error, Failure};
+use smallvec::SmallVec;
 
 use super::{Event, with};
 use crate::thrown::Thrown;
@@ -40,6 +42,8 @@ pub struct Detail {
 pub struct Done {
     pub id: u32,
     pub bytes: Option<Bytes>,
+    /// What its value means to each layer that takes it for a failure, outermost first.
+    pub unfit: SmallVec<[Option<Class>; 2]>,
 }
 
 pub type Settled = Result<Done, Failure<Thrown>>;

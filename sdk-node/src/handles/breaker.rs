@@ -59,7 +59,7 @@ methods! { Breaker(breaker) {
     state() => shown(&breaker.state().await?);
     force(to: String, duration: Option<String>, reason: String) => {
         let force: Force = serde_json::from_value(to.clone().into()).map_err(|_| {
-            let allowed = "allowed: open, closed, disabled, metrics, auto";
+            let allowed = "allowed: open, open-then-probe, closed, disabled, metrics, auto";
             Error::InvalidArgument(format!("state cannot be {to:?}; {allowed}"))
         })?;
         let duration = optional_duration("duration", duration.as_deref())?;

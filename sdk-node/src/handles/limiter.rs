@@ -118,7 +118,9 @@ methods! { Limiter(limiter) {
     peek(key: String) => limiter.peek(key).await.map(|verdict| numbers(&verdict));
     refund(key: String, given: i64) => limiter.refund(key, cells("cells", given)?).await.map(|verdict| numbers(&verdict));
     acquire(key: String, cost: i64) => limiter.acquire_n(key, cells("cost", cost)?).await;
-    until_ready(key: String, max_wait: String) => limiter.until_ready(key, duration("maxWait", &max_wait)?).await;
+    until_ready(key: String, max_wait: String, cost: i64) => {
+        limiter.until_ready_n(key, cells("cost", cost)?, duration("maxWait", &max_wait)?).await
+    };
 } }
 
 makes! {

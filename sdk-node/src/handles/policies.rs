@@ -4,7 +4,7 @@ use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::Error;
 use resil::clock::Clock;
-use resil::policy::{self, LocalBulkhead, Retry, Timeout};
+use resil::policy::{self, BudgetSettings, LocalBulkhead, Retry, Timeout};
 use resil::settings::{BulkheadSettings, HedgeSettings, RetrySettings};
 
 use crate::convert::{duration, methods, millis, now, settings};
@@ -22,10 +22,12 @@ pub fn make_retry(
     name: Option<String>,
     given_clock: Option<&TestClock>,
     seed: Option<u32>,
+    budget: Option<&Budget>,
 ) -> napi::Result<Guard> {
     let retry = settings(&said).and_then(|settings: RetrySettings| Retry::new(&settings));
     let retry = now(&env, retry)?.with_clock(clock(given_clock));
     let retry = name.iter().fold(retry, |retry, name| retry.named(name));
+    let retry = budget.iter().fold(retry, |retry, budget| retry.with_budget(budget.0.clone()));
     let retry = seed.into_iter().fold(retry, |retry, seed| retry.with_seed(seed.into()));
     Ok(Guard::of(vec![Layer::Retry(retry)]))
 }
@@ -59,10 +61,30 @@ pub fn make_hedge(
     said: String,
     name: Option<String>,
     given_clock: Option<&TestClock>,
+    budget: Option<&Budget>,
 ) -> napi::Result<Guard> {
     let hedge = settings(&said).and_then(|settings: HedgeSettings| policy::Hedge::new(&settings));
     let hedge = now(&env, hedge)?.with_clock(clock(given_clock));
+    let hedge = budget.iter().fold(hedge, |hedge, budget| hedge.with_budget(budget.0.clone()));
     Ok(Guard::of(vec![Layer::Hedge(name.iter().fold(hedge, |hedge, name| hedge.named(name)))]))
+}
+
+/// A limit on extra load that several policies share.
+#[napi]
+pub struct Budget(policy::Budget);
+
+#[napi]
+pub fn make_budget(env: Env, said: String, given_clock: Option<&TestClock>) -> napi::Result<Budget> {
+    let make = || policy::Budget::with_clock(&settings::<BudgetSettings>(&said)?, clock(given_clock));
+    now(&env, make()).map(Budget)
+}
+
+#[napi]
+impl Budget {
+    #[napi(getter)]
+    pub fn available(&self) -> f64 {
+        self.0.available() as f64
+    }
 }
 
 #[napi]

@@ -19,15 +19,15 @@ known once the application has started, give a function of the request in its pl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Iterable, MutableMapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable
 
+from ._middleware import Chosen, Tier, chosen_tier, keeps_of, refunded, refunds_of
 from ._native import (
     Client,
     Idempotent,
-    Limiter,
     Run,
     body_too_large,
     is_final,
@@ -93,31 +93,27 @@ class Request:
         return f"{path}?{query}" if query else path
 
 
-@dataclass(frozen=True)
-class Tier:
-    """Which limit a request falls under, and whose."""
-
-    limiter: Limiter
-    key: str | bytes
-    cost: int = 1
-    #: What clients know the limit as; the limiter's own name by default.
-    name: str | None = None
-
-
-_Chosen = Union[Tier, tuple[Limiter, Union[str, bytes]], None]
-
-
 class RateLimitMiddleware:
     """Answers 429 for who has used up the limit of his tier; every answer says what is left.
 
     ``tier`` is a function (or coroutine function) of a :class:`Request`; it gives a :class:`Tier`, or a pair of limiter and
     key, or None for what is not limited. Headers: ``RateLimit``, ``RateLimit-Policy``, ``X-RateLimit-*``, and ``Retry-After``
     for who is refused. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the answer.
+
+    ``refund`` says after which answers the cost is given back: a function of the status, or a collection of statuses. Headers say what was
+    left before that. An application that raises counts as 500.
     """
 
-    def __init__(self, app: App, tier: Callable[[Request], _Chosen | Awaitable[_Chosen]]) -> None:
+    def __init__(
+        self,
+        app: App,
+        tier: Callable[[Request], Chosen | Awaitable[Chosen]],
+        *,
+        refund: Callable[[int], bool] | Iterable[int] = (),
+    ) -> None:
         self._app = app
         self._tier = tier
+        self._refunds = refunds_of(refund)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -125,23 +121,32 @@ class RateLimitMiddleware:
         chosen = self._tier(Request(scope))
         if inspect.isawaitable(chosen):
             chosen = await chosen
-        if chosen is None:
+        tier = chosen_tier(chosen)
+        if tier is None:
             return await self._app(scope, receive, send)
-        tier = chosen if isinstance(chosen, Tier) else Tier(*chosen)
         try:
             verdict = await tier.limiter.check(tier.key, tier.cost)
         except ResilError as error:
             return await _send_problem(send, problem(error))
         told, refusal = limited_response(tier.limiter, verdict, tier.name)
         headers = _encoded(told)
+        status = 500
 
         async def send_told(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), *headers]}
             await send(message)
 
         if refusal is None:
-            return await self._app(scope, receive, send_told)
+            try:
+                return await self._app(scope, receive, send_told)
+            finally:
+                if self._refunds(status):
+                    # Best effort: what is not given back fills up again by itself.
+                    with contextlib.suppress(ResilError):
+                        await refunded(tier)
         # When to come back is said once.
         refusal["headers"] = [header for header in refusal["headers"] if header not in told]
         await _send_problem(send_told, refusal)
@@ -187,16 +192,9 @@ class IdempotencyMiddleware:
         self._name = name
         self._tenant = tenant
         self._required = required
-        for field, given in [("methods", methods), ("keep_responses", keep_responses)]:
-            if isinstance(given, (str, bytes)):
-                raise TypeError(f"{field} must be a collection, not a text: {given!r}")
-        for field, size in [("max_body", max_body), ("max_response", max_response)]:
-            if not isinstance(size, int) or size < 0:
-                raise TypeError(f"{field} must be a number of bytes: {size!r}")
-        self._methods = frozenset(method.upper() for method in methods)
+        self._methods, self._keeps = keeps_of(methods, keep_responses, max_body, max_response)
         self._max_body = max_body
         self._max_response = max_response
-        self._keeps = keep_responses if callable(keep_responses) else frozenset(keep_responses).__contains__
         self._settings = settings
         self._made: tuple[Client, Idempotent] | None = None
         # Tasks of clients that hung up: the loop alone would let go of them.

@@ -54,6 +54,8 @@ class Forced(TypedDict):
     reason: str
     since: float
     until: Optional[float]
+    #: What follows then: "closed", or "half-open" after "open-then-probe".
+    ends_in: Optional[str]
 
 
 #: The word for it.

@@ -7,7 +7,10 @@ Durations are seconds as a number, a ``timedelta``, or text such as ``"250ms"``.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Dict, List, Literal, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Dict, List, Literal, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    from ._native import Budget
 
 #: Seconds, a timedelta, or text such as "250ms" (units: us, ms, s, m, h, d).
 Duration = Union[float, timedelta, str]
@@ -170,7 +173,7 @@ class RetrySettings(TypedDict, total=False):
     max_elapsed: Duration
     #: What the last attempt raised comes out as it is, in place of a RetryExhaustedError from it.
     reraise: bool
-    budget: Optional[BudgetSettings]
+    budget: Optional[Union[BudgetSettings, Budget]]
 
 
 class HedgeSettings(TypedDict, total=False):
@@ -180,7 +183,7 @@ class HedgeSettings(TypedDict, total=False):
     percentile: float
     warm_up: int
     max_hedges: int
-    budget: BudgetSettings
+    budget: Union[BudgetSettings, Budget]
 
 
 class TimeoutSettings(TypedDict, total=False):

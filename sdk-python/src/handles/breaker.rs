@@ -2,7 +2,7 @@
 
 use resil::Client;
 use resil::breaker::{Breaker, Force, Permit};
-use resil::policy::Class;
+use resil::policy::{Class, classified, settled};
 use resil::settings::BreakerSettings;
 
 use crate::client::PyClient;
@@ -18,8 +18,10 @@ struct Circuit {
 impl Runs for Arc<Circuit> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (client, breaker, judge) = (self.client.get()?, self.breaker.get()?, Arc::clone(&self.judge));
-        let running = work
-            .running(|work| async move { client.in_flight(breaker.around(judge.of(&work), || work.attempt())).await? });
+        let running = work.running(|work| async move {
+            let attempt = || judge.attempt(&work, work.attempt());
+            settled(client.in_flight(breaker.around(classified(judge.of(&work)), attempt)).await?)
+        });
         Ok(traced(py, running))
     }
 
@@ -55,7 +57,8 @@ impl Enters for Arc<Circuit> {
 
 /// A breaker under a name; `client.breaker(...)` makes it.
 ///
-/// A decorator, a block, a call, or two steps by hand (`admit`). Every exception is a failure but those to `ignore`.
+/// A decorator, a block, a call, or two steps by hand (`admit`). Every exception is a failure but those to `ignore`, and so is a result of
+/// which `on_result` says true.
 ///
 /// >>> import resil
 /// >>> client = resil.connect("memory://").wait()
@@ -78,10 +81,10 @@ impl PyBreaker {
         py: Python<'_>,
         client: &Client,
         name: &str,
-        ignore: OptArg<'_>,
+        (ignore, on_result): (OptArg<'_>, OptArg<'_>),
         settings: BreakerSettings,
     ) -> PyResult<Py<Self>> {
-        let judge = Judge::read(None, ignore)?;
+        let judge = Judge::read(None, ignore, on_result)?;
         let breaker = spelled(client.breaker(name, settings))?;
         let circuit = Arc::new(Circuit {
             client: Owned::new(client.clone()),
@@ -121,11 +124,12 @@ impl PyBreaker {
     }
 
     /// Puts the breaker into a state by hand ("open", "closed", "disabled", "metrics", or "auto" again), for all who share
-    /// it: for a time, or until it is lifted.
+    /// it: for a time, or until it is lifted. "open-then-probe" is a trip by hand: open for a time, and then half-open.
     #[pyo3(signature = (state, *, duration=None, reason=None))]
     fn force(&self, state: Arg<'_>, duration: OptArg<'_>, reason: OptArg<'_>) -> PyResult<Pending> {
         let force: Result<Force, _> = serde_json::from_value(text("state", state)?.into());
-        let force = force.map_err(|_| wrong_value("state", "must be open, closed, disabled, metrics or auto"))?;
+        let force = force
+            .map_err(|_| wrong_value("state", "must be open, open-then-probe, closed, disabled, metrics or auto"))?;
         let (breaker, duration) = (self.0.breaker.get()?, optional_seconds("duration", duration)?);
         let reason = optional_text("reason", reason)?.unwrap_or_default();
         Ok(Pending::ask("breaker.force()", async move {
@@ -204,14 +208,16 @@ impl PyPermit {
 #[pymethods]
 impl PyClient {
     /// A circuit breaker under a name, for all who name it the same.
-    #[pyo3(signature = (name, *, ignore=None, **settings))]
+    #[pyo3(signature = (name, *, ignore=None, on_result=None, **settings))]
     fn breaker(
         &self,
         py: Python<'_>,
         name: Arg<'_>,
         ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<Py<PyBreaker>> {
-        PyBreaker::make(py, &self.get()?, &text("name", name)?, ignore, read_beside(&["ignore"], settings)?)
+        let settings = read_beside(&["ignore", "on_result"], settings)?;
+        PyBreaker::make(py, &self.get()?, &text("name", name)?, (ignore, on_result), settings)
     }
 }

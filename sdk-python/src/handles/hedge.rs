@@ -3,6 +3,7 @@
 use resil::policy::{Hedge, HedgeSettings};
 
 use crate::prelude::*;
+use crate::retry::PyBudget;
 
 struct Hedged {
     hedge: Hedge,
@@ -48,9 +49,11 @@ impl PyHedge {
         clock: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
+        let budget = PyBudget::take(settings)?;
         let (judge, settings): (_, HedgeSettings) =
-            (Judge::read(Some(on), None)?, read_beside(&["on", "name", "clock"], settings)?);
+            (Judge::read(Some(on), None, None)?, read_beside(&["on", "name", "clock"], settings)?);
         let hedge = spelled(Hedge::new(&settings))?;
+        let hedge = budget.into_iter().fold(hedge, Hedge::with_budget);
         let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
         let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);
         Ok(Around::local(

@@ -97,19 +97,19 @@ impl PyLimiter {
         Ok(Pending::ask("limiter.refund()", async move { limiter.refund(key, cells).await.map(PyVerdict) }))
     }
 
-    /// Waits until it is ready for the caller, for at most `max_wait` seconds; else raises RateLimitExceededError at once.
-    fn until_ready(&self, key: Arg<'_>, max_wait: Arg<'_>) -> PyResult<Pending> {
+    /// Waits until `cost` cells are ready for the caller, for at most `max_wait` seconds; else raises
+    /// RateLimitExceededError at once.
+    #[pyo3(signature = (key, max_wait, cost=None))]
+    fn until_ready(&self, key: Arg<'_>, max_wait: Arg<'_>, cost: OptArg<'_>) -> PyResult<Pending> {
         let ((limiter, key), max_wait) = (self.with(key)?, seconds("max_wait", max_wait)?);
-        Ok(Pending::done("limiter.until_ready()", async move { limiter.until_ready(key, max_wait).await }))
+        let cost = cells("cost", cost)?;
+        Ok(Pending::done("limiter.until_ready()", async move { limiter.until_ready_n(key, cost, max_wait).await }))
     }
 
     /// The limit for one key, to put around functions and blocks. For a decorator `key` may also be a function of the
     /// decorated function's arguments. With `max_wait` it waits until it is ready.
     #[pyo3(signature = (key, *, cost=None, max_wait=None))]
     fn by(&self, py: Python<'_>, key: Arg<'_>, cost: OptArg<'_>, max_wait: OptArg<'_>) -> PyResult<Py<PyKeyedLimiter>> {
-        if cost.is_some() && max_wait.is_some() {
-            return Err(PyTypeError::new_err("cost does not go with max_wait: one cell is waited for"));
-        }
         let (cost, max_wait) = (cells("cost", cost)?, optional_seconds("max_wait", max_wait)?);
         let key = OfCall::read("key", key, self::key)?;
         let (client, limiter) = (self.1.get()?, self.0.get()?);
@@ -135,7 +135,7 @@ struct KeyedLimit {
 impl KeyedLimit {
     async fn acquire(&self, key: &[u8]) -> Result<(), Error> {
         match self.max_wait {
-            Some(max_wait) => self.limiter.until_ready(key, max_wait).await,
+            Some(max_wait) => self.limiter.until_ready_n(key, self.cost, max_wait).await,
             None => self.limiter.acquire_n(key, self.cost).await,
         }
     }

@@ -56,6 +56,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<policy::PyPolicy>()?;
     module.add_class::<retry::PyAttempt>()?;
     module.add_class::<retry::PyAttempts>()?;
+    module.add_class::<retry::PyBudget>()?;
     module.add_class::<retry::PyRetry>()?;
     module.add_class::<shared_bulkhead::PyBulkheadGuard>()?;
     module.add_class::<shared_bulkhead::PySharedBulkhead>()?;

@@ -141,7 +141,7 @@ fn judge(settings: &PolicySettings, on: OptArg<'_>, ignore: OptArg<'_>) -> PyRes
     if on.is_none() && settings.retry.is_some() {
         return Err(nothing_to_retry());
     }
-    Judge::read(on, ignore)
+    Judge::read(on, ignore, None)
 }
 
 fn nothing_to_retry() -> PyErr {
@@ -170,7 +170,7 @@ struct Changing {
 
 impl Changing {
     fn read(on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Self> {
-        Ok(Self { judge: Judge::read(on, ignore)?, has_on: on.is_some() })
+        Ok(Self { judge: Judge::read(on, ignore, None)?, has_on: on.is_some() })
     }
 
     fn make(self, py: Python<'_>, policy: PolicySource) -> PyResult<Py<PyPolicy>> {

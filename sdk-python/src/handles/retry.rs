@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use pyo3::exceptions::PyException;
-use resil::policy::{Retry, RetrySettings};
+use resil::clock::Clock;
+use resil::policy::{Budget, BudgetSettings, Retry, RetrySettings, classified, settled};
 use tokio::sync::oneshot;
 
 use crate::items::{anext, next};
@@ -22,7 +23,10 @@ struct Again {
 impl Runs for Arc<Again> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
-        Ok(work.running(|work| async move { retry.around(judge.of(&work), || work.attempt()).await }))
+        Ok(work.running(|work| async move {
+            let attempt = || judge.attempt(&work, work.attempt());
+            settled(retry.around(classified(judge.of(&work)), attempt).await)
+        }))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -34,6 +38,9 @@ impl Runs for Arc<Again> {
 ///
 /// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait. When all
 /// attempts have failed, RetryExhaustedError is raised from the last exception; with `reraise=True`, that one itself.
+///
+/// `on_result` is a function of a result, and says which are failures: true, false, or the seconds to wait. When there is no other attempt,
+/// the result is returned as it came. `budget` is a dict of settings, or a resil.Budget that several policies share.
 ///
 /// >>> import resil
 /// >>> answers = iter([ConnectionError("down"), "up"])
@@ -66,22 +73,29 @@ pub struct PyRetry {
 #[pymethods]
 impl PyRetry {
     #[new]
-    #[pyo3(signature = (*, on, ignore=None, name=None, clock=None, seed=None, **settings))]
+    #[pyo3(signature = (*, on=None, ignore=None, on_result=None, name=None, clock=None, seed=None, **settings))]
     fn new(
-        on: Arg<'_>,
+        on: OptArg<'_>,
         ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
         name: OptArg<'_>,
         clock: OptArg<'_>,
         seed: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let judge = Judge::read(Some(on), ignore)?;
-        let settings: RetrySettings = read_beside(&["on", "ignore", "name", "clock", "seed"], settings)?;
+        if on.is_none() && on_result.is_none() {
+            return Err(PyTypeError::new_err("Retry() missing 1 required keyword argument: 'on', or 'on_result'"));
+        }
+        let judge = Judge::read(on, ignore, on_result)?;
+        let budget = PyBudget::take(settings)?;
+        let beside = ["on", "ignore", "on_result", "name", "clock", "seed"];
+        let settings: RetrySettings = read_beside(&beside, settings)?;
         let (name, clock) = (optional_text("name", name)?, PyClock::read(clock)?);
         let seed: Option<u64> = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {
             let retry = name.iter().fold(Retry::new(settings)?, |retry, name| retry.named(name));
             let retry = clock.iter().cloned().fold(retry, Retry::with_clock);
+            let retry = budget.iter().cloned().fold(retry, Retry::with_budget);
             Ok(seed.into_iter().fold(retry, Retry::with_seed))
         };
         let (usual, max_attempts) = (spelled(build(&settings))?, settings.max_attempts);
@@ -97,6 +111,45 @@ impl PyRetry {
 
     fn __aiter__(&self, py: Python<'_>) -> PyAttempts {
         self.__iter__(py)
+    }
+}
+
+/// A limit on extra load that several policies share: so many retries and hedges for the calls that they all make.
+///
+/// >>> import resil
+/// >>> budget = resil.Budget(percent=10, min_per_second=2)
+/// >>> reads = resil.Retry(on=ConnectionError, budget=budget)
+/// >>> writes = resil.Retry(on=ConnectionError, max_attempts=2, budget=budget)
+/// >>> budget.available
+/// 20
+#[pyclass(module = "resil", name = "Budget", frozen)]
+pub struct PyBudget(Budget);
+
+impl PyBudget {
+    /// Out of the settings of a policy, if it is there. Settings of a budget of its own stay.
+    pub fn take(settings: Option<Kwargs<'_>>) -> PyResult<Option<Budget>> {
+        let Some(settings) = settings else { return Ok(None) };
+        let given = settings.get_item("budget")?;
+        let Some(Ok(budget)) = given.as_ref().map(|given| given.cast::<Self>()) else { return Ok(None) };
+        settings.del_item("budget")?;
+        Ok(Some(budget.get().0.clone()))
+    }
+}
+
+#[pymethods]
+impl PyBudget {
+    #[new]
+    #[pyo3(signature = (*, clock=None, **settings))]
+    fn new(clock: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<Self> {
+        let settings: BudgetSettings = read_beside(&["clock"], settings)?;
+        let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
+        spelled(Budget::with_clock(&settings, clock)).map(Self)
+    }
+
+    /// How many extra calls would be granted now.
+    #[getter]
+    fn available(&self) -> u64 {
+        self.0.available()
     }
 }
 

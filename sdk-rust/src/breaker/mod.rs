@@ -251,6 +251,9 @@ impl Breaker {
         if force == Force::Auto && duration.is_some() {
             return Err(Error::InvalidArgument("duration does not go with the state auto".to_owned()));
         }
+        if force == Force::OpenThenProbe && duration.is_none() {
+            return Err(Error::InvalidArgument("the state open-then-probe needs a duration".to_owned()));
+        }
         if reason.len() > TEXT_MAX {
             return Err(Error::InvalidArgument(format!(
                 "reason must have at most {TEXT_MAX} bytes, got {}",

@@ -28,6 +28,10 @@ mod state_text {
     }
 }
 
+fn optional_state_text<S: Serializer>(state: &Option<State>, serializer: S) -> Result<S::Ok, S::Error> {
+    state.map(State::text).serialize(serializer)
+}
+
 /// Whether every call is admitted, so that nobody has to be asked.
 pub(super) fn admits_all(state: State) -> bool {
     matches!(state, State::Closed | State::ForcedClosed | State::Disabled | State::Metrics)
@@ -41,6 +45,8 @@ pub enum Force {
     Closed,
     Disabled,
     Metrics,
+    /// Open for a time, and then half-open: a trip by hand. It needs a duration.
+    OpenThenProbe,
     /// By itself again.
     Auto,
 }
@@ -52,6 +58,7 @@ impl Force {
             Self::Closed => Some(CoreForce::Closed),
             Self::Disabled => Some(CoreForce::Disabled),
             Self::Metrics => Some(CoreForce::Metrics),
+            Self::OpenThenProbe => Some(CoreForce::OpenThenProbe),
             Self::Auto => None,
         }
     }
@@ -116,6 +123,9 @@ pub struct Forced {
     /// `None`: until it is lifted.
     #[serde(with = "moment_text::optional")]
     pub until: Option<SystemTime>,
+    /// What follows then: closed, or half-open after [`Force::OpenThenProbe`].
+    #[serde(serialize_with = "optional_state_text")]
+    pub ends_in: Option<State>,
 }
 
 mod as_map {
@@ -159,6 +169,8 @@ impl Snapshot {
                 reason: fields.text("forced_reason")?,
                 since: at(since_ms).unwrap_or(UNIX_EPOCH),
                 until: at(fields.number("forced_until_ms")?),
+                // A server of an earlier version does not say; there all ends in closed.
+                ends_in: fields.text("forced_ends_in").ok().and_then(|text| State::from_text(text.as_bytes())),
             }),
         };
         Ok(Self {

@@ -9,9 +9,12 @@
 //! - [`IdempotencyKey`], [`fingerprint`]: which request is the same as which (draft-ietf-httpapi-idempotency-key-header-07).
 //! - [`Limited`]: what a verdict does to an answer, for middleware.
 //! - [`RecordedResponse`], [`is_final`]: what is kept of an answer, for duplicates of its request.
+//! - `HttpRateLimitLayer` and `IdempotencyLayer` (feature `http`): middleware for tower and axum, a line each.
 //! - [`Problem`]: an [`Error`](crate::Error) as a whole answer, `application/problem+json` (RFC 9457).
 
 mod idempotency;
+#[cfg(feature = "http")]
+mod layers;
 mod limited;
 mod problem;
 mod rate_limit;
@@ -19,6 +22,11 @@ mod recorded;
 mod retry_after;
 
 pub use idempotency::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, fingerprint};
+#[cfg(feature = "http")]
+pub use layers::{
+    AnsweredBody, BoxError, HttpRateLimitLayer, HttpTier, IdempotencyLayer, IdempotentService, KeyedBody,
+    LimitedService, header_text,
+};
 pub use limited::{Limited, Shown};
 pub use problem::Problem;
 pub use rate_limit::{RateLimit, Reset};

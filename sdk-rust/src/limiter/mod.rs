@@ -282,7 +282,7 @@ impl Limiter {
         let least = match ask {
             Ask::Take(cells) => cells,
             Ask::UpTo(_) => 1,
-            Ask::Reserve(_) | Ask::Refund(_) | Ask::Peek => return self.decide(&key, ask).await,
+            Ask::Reserve { .. } | Ask::Refund(_) | Ask::Peek => return self.decide(&key, ask).await,
         };
         let capacity = self.0.limit.shape.capacity();
         // What can never be had is not denied for a time only: the caller is told so.
@@ -324,8 +324,7 @@ impl Limiter {
                 read(&answer, &self.0.limit.part, DecidedBy::Local)
             }
             Away::Open => Ok(self.granted_openly(match ask {
-                Ask::Take(cells) | Ask::UpTo(cells) => cells,
-                Ask::Reserve(_) => 1,
+                Ask::Take(cells) | Ask::UpTo(cells) | Ask::Reserve { cells, .. } => cells,
                 Ask::Refund(_) => 0,
                 Ask::Peek => self.0.limit.shape.capacity(),
             })),

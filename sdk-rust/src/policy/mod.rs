@@ -54,6 +54,7 @@ pub mod hedge;
 mod in_flight;
 mod latency;
 pub(crate) mod made;
+mod on_result;
 pub mod retry;
 pub mod settings;
 mod stage;
@@ -69,6 +70,8 @@ pub use chain::{CallSettings, Policy, Priority};
 pub use classify::{Class, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
 pub use hedge::{Hedge, HedgeSettings};
+#[doc(hidden)]
+pub use on_result::{Unfit, classified, judged, settled};
 pub use retry::{Retry, RetrySettings};
 pub use settings::{PolicyFile, PolicySettings};
 pub use stage::Stage;

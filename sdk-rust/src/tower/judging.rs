@@ -1,6 +1,6 @@
 //! Policies that judge how a call came out: retry, hedge, breaker, and a whole policy. Requests are cloned, one for each attempt.
 //!
-//! They judge errors. An answer that is judged bad travels through them as one ([`Bad`]), and comes out as the answer it is.
+//! They judge errors. An answer that is judged bad travels through them as one ([`Unfit`]), and comes out as the answer it is.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::guarded::{Around, Guard, GuardLayer, Innermost, Nesting, Wrapped, ask};
 use crate::breaker::Breaker;
 use crate::error::Failure;
-use crate::policy::{CallSettings, Class, Classify, Hedge, Policy, Retry};
+use crate::policy::{CallSettings, Class, Classify, Hedge, Policy, Retry, Unfit, classified, judged, settled};
 
 /// The same request again, later, while that makes sense.
 pub type RetryLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Retry, C, R>, N>;
@@ -114,7 +114,7 @@ where
 {
     async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
         let call = || ask_judged::<N, S, Req>(&self.responses, service, request);
-        settle(self.policy.around(judged(&self.classify), call).await)
+        settled(self.policy.around(classified(|error: &N::Own| self.classify.classify(error)), call).await)
     }
 }
 
@@ -132,14 +132,15 @@ macro_rules! again {
         {
             async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
                 let Self { policy: $policy, classify, responses, settings } = self;
-                let ($settings, $classify) = (settings.settings_of(&request), judged(classify));
+                let ($settings, $classify) =
+                    (settings.settings_of(&request), classified(|error: &N::Own| classify.classify(error)));
                 // Not shared by anybody; the lock only spares services and requests from having to be `Sync`.
                 let original = Mutex::new((service, request));
                 let $call = move || {
                     let (service, request) = original.lock().clone();
                     ask_judged::<N, S, Req>(responses, service, request)
                 };
-                settle($does.await)
+                settled($does.await)
             }
         }
     };
@@ -149,47 +150,15 @@ again!(Retry: |retry, _settings, classify, call| retry.around(classify, call));
 again!(Hedge: |hedge, _settings, classify, call| hedge.around(classify, call));
 again!(Policy: |policy, settings, classify, call| policy.around_with(settings, classify, call));
 
-/// What a policy sees as an error.
-enum Bad<Res, E> {
-    Response(Res, Class),
-    Error(E),
-}
-
-/// Calls the service; an answer that is judged bad is an error until [`settle`].
+/// Calls the service; an answer that is judged bad is an error until it is settled.
 async fn ask_judged<N, S, Req>(
     judge: &impl ClassifyResponse<S::Response>,
     service: S,
     request: Req,
-) -> Result<S::Response, Failure<Bad<S::Response, N::Own>>>
+) -> Result<S::Response, Failure<Unfit<S::Response, N::Own>>>
 where
     S: Service<Req>,
     N: Nesting<S::Error>,
 {
-    let response = ask::<N, S, Req>(service, request).await;
-    let response = response.map_err(|failure| failure.flat_map(|error| Failure::Inner(Bad::Error(error))))?;
-    match judge.classify_response(&response) {
-        None => Ok(response),
-        Some(class) => Err(Failure::Inner(Bad::Response(response, class))),
-    }
-}
-
-/// The same classifier for what policies see.
-fn judged<Res, E>(classify: &impl Classify<E>) -> impl Classify<Bad<Res, E>> {
-    |bad: &Bad<Res, E>| match bad {
-        Bad::Response(_, class) => *class,
-        Bad::Error(error) => classify.classify(error),
-    }
-}
-
-/// Answers are answers again.
-fn settle<Res, E>(result: Result<Res, Failure<Bad<Res, E>>>) -> Result<Res, Failure<E>> {
-    match result {
-        Ok(response) | Err(Failure::Inner(Bad::Response(response, _))) => Ok(response),
-        Err(Failure::Inner(Bad::Error(error))) => Err(Failure::Inner(error)),
-        Err(Failure::Resil(error)) => Err(Failure::Resil(error)),
-        Err(Failure::Exhausted { attempts, last }) => match settle(Err(*last)) {
-            Ok(response) => Ok(response),
-            Err(last) => Err(Failure::Exhausted { attempts, last: Box::new(last) }),
-        },
-    }
+    judged(|response| judge.classify_response(response), ask::<N, S, Req>(service, request).await)
 }

@@ -43,7 +43,7 @@ mod guarded;
 mod judging;
 mod plain;
 
-#[cfg(feature = "tonic")]
+#[cfg(any(feature = "tonic", feature = "http"))]
 pub(crate) use self::guarded::call_ready;
 pub use self::guarded::{Around, CallFuture, Guard, GuardLayer, Guarded, Innermost, Nesting, Wrapped};
 pub use self::judging::{

@@ -313,3 +313,22 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn a_trip_by_hand_ends_in_half_open() {
+    let clock = Clock::driven();
+    let breakers = fleet("by-hand", 2, &clock, &BreakerSettings::new()).await;
+    let [operator, calling] = &breakers[..] else { panic!("two") };
+    let minute = Duration::from_secs(60);
+    operator.force(Force::OpenThenProbe, Some(minute), "drill").await.expect("forced");
+    let forced = operator.state().await.expect("a state").forced.expect("forced");
+    assert_eq!(forced.ends_in, Some(State::HalfOpen));
+    let refused = calling.call(async || Ok::<_, &str>(())).await.expect_err("it is open");
+    assert_eq!(refused.error().expect("ours").code(), Code::CircuitOpen);
+    clock.advance(minute);
+    assert_eq!(operator.state().await.expect("a state").state, State::HalfOpen);
+    assert!(calling.call(async || Err::<(), _>("still down")).await.is_err(), "a probe");
+    assert_eq!(operator.state().await.expect("a state").state, State::Open, "the probe decides");
+    let endless = operator.force(Force::OpenThenProbe, None, "").await.expect_err("it needs an end");
+    assert_eq!(endless.code(), Code::InvalidArgument);
+}

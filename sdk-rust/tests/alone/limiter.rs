@@ -71,3 +71,23 @@ async fn the_turns_of_two_processes_do_not_overlap() {
     at.sort_unstable();
     assert_eq!(at, [0, 100, 200, 300, 400, 500]);
 }
+
+#[tokio::test]
+async fn cells_that_are_reserved_together_have_one_turn() {
+    let clock = Clock::driven();
+    let limiters = fleet("memory://limit-together", 1, &clock, &Limit::per_second(10).burst(4)).await;
+    let limiter = &limiters[0];
+    let second = Duration::from_secs(1);
+    limiter.until_ready_n("k", 4, second).await.unwrap();
+    let too_many = limiter.until_ready_n("k", 5, second).await.unwrap_err();
+    assert_eq!(too_many.retry_after(), None, "more than the bucket holds never have a turn");
+    let late = limiter.until_ready_n("k", 3, Duration::from_millis(299)).await.unwrap_err();
+    assert_eq!(late.retry_after(), Some(Duration::from_millis(1)));
+    {
+        let mut waiting = std::pin::pin!(limiter.until_ready_n("k", 3, second));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        assert_eq!(limiter.peek("k").await.unwrap().reset_after, Duration::from_millis(700));
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(limiter.peek("k").await.unwrap().reset_after, Duration::from_millis(400), "dropped, all are given back");
+}

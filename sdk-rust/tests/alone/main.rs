@@ -17,9 +17,12 @@ mod grpc_config;
 #[cfg(feature = "tonic")]
 mod grpc_status;
 mod http;
+#[cfg(feature = "http")]
+mod http_layers;
 mod idempotency;
 mod limiter;
 mod lock;
+mod on_result;
 #[path = "../both/one_lock.rs"]
 mod one_lock;
 mod outside;

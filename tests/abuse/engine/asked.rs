@@ -43,7 +43,7 @@ pub enum Asked {
 pub enum Ask {
     Cost(i64),
     UpTo(i64),
-    Reserve { within_ms: i64 },
+    Reserve { cells: i64, within_ms: i64 },
     Refund(i64),
     Peek,
 }
@@ -218,9 +218,13 @@ fn check_verdict(granted: i64, binding: &[i64; 4], smallest: i64, ask: Ask) -> R
             require((granted == most) == (retry_after_ms == 0), "no wait exactly if all was granted")?;
             require(retry_after_ms >= 0, "one cell can always be had some day")
         }
-        Ask::Reserve { within_ms } => {
-            require(granted == 0 || granted == 1, "one cell or none")?;
-            let turn = if granted == 1 { 0..=within_ms } else { 1..=longest_wait_ms() };
+        Ask::Reserve { cells, within_ms } => {
+            require(granted == 0 || granted == cells, "all cells or none")?;
+            require((retry_after_ms == -1) == (cells > smallest), "-1 means: the cost is above a capacity")?;
+            if retry_after_ms == -1 {
+                return require(granted == 0, "what never can be had is not granted");
+            }
+            let turn = if granted > 0 { 0..=within_ms } else { 1..=longest_wait_ms() };
             require(turn.contains(&retry_after_ms), "a reservation comes within the time; a refusal has a wait")
         }
         Ask::Refund(cells) => {

@@ -124,6 +124,9 @@ impl Generator {
         if state != "AUTO" && self.rng.u32(0..4) > 0 {
             let length_us = self.spread(366 * DAY_US).max(1_000);
             call.extend([self.cased("FOR"), self.duration(length_us).into_bytes()]);
+            if state == "OPEN" && self.rng.bool() {
+                call.extend([self.cased("THEN"), self.cased("PROBE")]);
+            }
         }
         for word in ["ACTOR", "REASON"] {
             if self.rng.u32(0..3) == 0 {

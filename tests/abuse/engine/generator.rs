@@ -199,7 +199,12 @@ impl Generator {
             _ => {
                 let within_us = self.spread(DAY_US);
                 let text = self.duration(within_us);
-                (Some(("RESERVE", text)), Ask::Reserve { within_ms: within_us.div_euclid(1_000) + 1 })
+                let cells = if self.rng.bool() { 1 } else { cells };
+                let within_ms = within_us.div_euclid(1_000) + 1;
+                if cells > 1 {
+                    call.extend([self.cased("COST"), cells.to_string().into_bytes()]);
+                }
+                (Some(("RESERVE", text)), Ask::Reserve { cells, within_ms })
             }
         };
         if let Some((word, value)) = option {

@@ -137,7 +137,7 @@ fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
         (b'G', "RES.GCRA key 10 1h REFUND 1", gcra(&[10], Ask::Refund(1))),
         (b'G', "RES.GCRA key 1000000000 366d UPTO 1000000000", gcra(&[1_000_000_000], Ask::UpTo(1_000_000_000))),
         (b'G', "RES.GCRA key 10 1h", gcra(&[10], Ask::Cost(1))),
-        (b'G', "RES.GCRA key 3 7us RESERVE 1d", gcra(&[3], Ask::Reserve { within_ms: 86_400_000 })),
+        (b'G', "RES.GCRA key 3 7us RESERVE 1d", gcra(&[3], Ask::Reserve { cells: 1, within_ms: 86_400_000 })),
         (b'G', "RES.GCRA key 10 1h AND 100 1d BURST 5 COST 2", gcra(&[10, 5], Ask::Cost(2))),
         (b'G', "RES.GCRA key 10 1h REFUND 1000000000", gcra(&[10], Ask::Refund(1_000_000_000))),
         (b'G', "RES.MGCRA 1 key 10 1h 10", Asked::Mgcra { capacities: vec![10], cost: 1 }),

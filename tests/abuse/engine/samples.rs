@@ -64,7 +64,9 @@ fn breakers(client: &mut Client, now_us: i64) -> Vec<&'static str> {
     must(client, "RES.BREAKER ADMIT half-open");
     must(client, "RES.BREAKER FORCE forced OPEN FOR 1h ACTOR somebody REASON maintenance");
     must(client, "RES.BREAKER FORCE forced-for-good DISABLED");
-    vec!["configured", "counting", "timing", "open", "half-open", "ramping", "forced", "forced-for-good"]
+    must(client, "RES.BREAKER FORCE tripped-by-hand OPEN FOR 1h THEN PROBE ACTOR somebody");
+    let forced = ["forced", "forced-for-good", "tripped-by-hand"];
+    ["configured", "counting", "timing", "open", "half-open", "ramping"].into_iter().chain(forced).collect()
 }
 
 /// Sends a probe and brings it back with success.

@@ -260,6 +260,8 @@ impl<'a> Arguments<'a> for ForceCall<'a> {
         while let Some(word) = argv.word() {
             if word.is("FOR") {
                 FOR.take_once(&mut call.length, &mut argv)?;
+            } else if word.is("THEN") {
+                call.take_then(&mut argv)?;
             } else if word.is("ACTOR") {
                 ACTOR.take_once(&mut call.actor, &mut argv)?;
             } else if word.is("REASON") {
@@ -279,20 +281,45 @@ impl<'a> Arguments<'a> for ForceCall<'a> {
         if self.force.is_none() && self.length.is_some() {
             return Err(Refused::new("FOR cannot be used with AUTO; leave it out"));
         }
+        if self.force == Some(Force::OpenThenProbe) && self.length.is_none() {
+            return Err(Refused::new("THEN PROBE needs FOR: it says what follows when that time is over"));
+        }
         Ok(())
     }
 
     fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
-        let name = STATES.iter().find(|(_, force)| *force == self.force).map_or("AUTO", |(name, _)| name);
+        let is_then_probe = self.force == Some(Force::OpenThenProbe);
+        let typed = if is_then_probe { Some(Force::Open) } else { self.force };
+        let name = STATES.iter().find(|(_, force)| *force == typed).map_or("AUTO", |(name, _)| name);
         words.word(name.as_bytes());
         FOR.write_given(self.length, words);
+        if is_then_probe {
+            words.word(b"THEN");
+            words.word(b"PROBE");
+        }
         ACTOR.write_given(self.actor, words);
         REASON.write_given(self.reason, words);
     }
 
     fn key(&self) -> Option<&'a [u8]> {
         Some(self.key)
+    }
+}
+
+impl<'a> ForceCall<'a> {
+    /// What follows THEN. Only an open breaker can go on to probe, and it does so once.
+    fn take_then(&mut self, argv: &mut Argv<'a>) -> Result<(), Refused> {
+        let given = argv.bytes("THEN")?;
+        if !Word(given).is("PROBE") {
+            return Err(Refused::new(format_args!("THEN must be PROBE, got {}", quoted(given))));
+        }
+        self.force = match self.force {
+            Some(Force::Open) => Some(Force::OpenThenProbe),
+            Some(Force::OpenThenProbe) => return Err(Refused::new("THEN is given twice")),
+            _ => return Err(Refused::new("THEN PROBE can only be used with OPEN")),
+        };
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ pub fn write_state(view: &View, exists: bool, now: Instant, sink: &mut (impl Sin
     let breaker = &view.breaker;
     let totals = breaker.totals(now);
     let percent = |part: u32| part as i64 * 100 / (totals.calls as i64).max(1);
-    sink.map(21);
+    sink.map(22);
     field_text("state", breaker.name().text().as_bytes(), sink);
     field("admits", view.admits as i64, sink);
     field("retry_after_ms", view.retry_after.ms(), sink);
@@ -48,6 +48,11 @@ pub fn write_state(view: &View, exists: bool, now: Instant, sink: &mut (impl Sin
     sink.text(b"config");
     write_config(breaker.config(), sink);
     field("exists", exists as i64, sink);
+    let ends_in = match breaker.phase() {
+        Phase::Forced(forced) if forced.until_us.is_some() => forced.force.ends_in().text(),
+        _ => "",
+    };
+    field_text("forced_ends_in", ends_in.as_bytes(), sink);
 }
 
 /// The options by their names, as CONFIG takes them.

@@ -122,7 +122,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         count(1, COST_MAX).prop_map(Ask::Take),
         count(1, COST_MAX).prop_map(Ask::UpTo),
         count(1, COST_MAX).prop_map(Ask::Refund),
-        span(Span::from_us(1), RESERVE_MAX).prop_map(Ask::Reserve),
+        (count(1, COST_MAX), span(Span::from_us(1), RESERVE_MAX))
+            .prop_map(|(cells, within)| Ask::Reserve { cells, within }),
         Just(Ask::Peek),
     ]
 }
@@ -235,6 +236,7 @@ fn breakers() -> Vec<BoxedStrategy<Command<'static>>> {
     let force = (key(), prop::sample::select(forces), length, text(), text()).prop_map(
         |(key, force, length, actor, reason)| {
             let length = length.filter(|_| force.is_some());
+            let force = if length.is_none() && force == Some(Force::OpenThenProbe) { Some(Force::Open) } else { force };
             Command::BreakerForce(ForceCall { key, force, length, actor, reason })
         },
     );

@@ -20,6 +20,7 @@ pub enum Forced {
     Closed,
     Disabled,
     Metrics,
+    OpenThenProbe,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl State {
             Self::Open { .. } => "open",
             Self::HalfOpen { .. } => "half-open",
             Self::Ramping { .. } => "ramping",
-            Self::Forced { how: Forced::Open, .. } => "forced-open",
+            Self::Forced { how: Forced::Open | Forced::OpenThenProbe, .. } => "forced-open",
             Self::Forced { how: Forced::Closed, .. } => "forced-closed",
             Self::Forced { how: Forced::Disabled, .. } => "disabled",
             Self::Forced { how: Forced::Metrics, .. } => "metrics",
@@ -144,6 +145,11 @@ impl Model {
 
     fn end_by_time(&mut self, now_us: i64) {
         match self.state {
+            // "THEN PROBE: a manual trip that ends in half-open instead of closed."
+            State::Forced { how: Forced::OpenThenProbe, until_us: Some(until_us), .. } if until_us <= now_us => {
+                let half_open = State::HalfOpen { successes: 0, probes: Vec::new(), reported: Vec::new() };
+                self.enter(half_open, "force-ended", now_us);
+            }
             State::Forced { until_us: Some(until_us), .. } if until_us <= now_us => {
                 self.enter(State::Closed, "force-ended", now_us);
             }
@@ -227,7 +233,9 @@ impl Model {
         let rules = self.rules;
         match &mut self.state {
             State::Open { since_us, length_us } => denied(*since_us + *length_us - now_us),
-            State::Forced { how: Forced::Open, until_us, .. } => denied(until_us.map_or(FOR_EVER, |end| end - now_us)),
+            State::Forced { how: Forced::Open | Forced::OpenThenProbe, until_us, .. } => {
+                denied(until_us.map_or(FOR_EVER, |end| end - now_us))
+            }
             State::Closed | State::Forced { .. } => ticket(None),
             State::HalfOpen { probes, .. } => {
                 let out: Vec<i64> = out(probes, now_us).collect();
@@ -302,7 +310,7 @@ impl Model {
                 "counted"
             }
             State::Forced { how: Forced::Disabled, .. } => "ignored",
-            State::Open { .. } | State::Forced { how: Forced::Open, .. } => "unknown",
+            State::Open { .. } | State::Forced { how: Forced::Open | Forced::OpenThenProbe, .. } => "unknown",
             State::Closed | State::Ramping { .. } | State::Forced { .. } => {
                 self.hear(ticket.caller, calls, now_us);
                 "counted"
@@ -380,8 +388,9 @@ impl Model {
             (None, State::Forced { .. }) => self.enter(State::Closed, "force-lifted", now_us),
             (None, _) => {}
             (Some((how, length_us)), state) => {
-                let again = matches!(state, State::Forced { how: old, .. } if *old == how);
+                let how = if length_us.is_none() && how == Forced::OpenThenProbe { Forced::Open } else { how };
                 let forced = State::Forced { how, until_us: length_us.map(|length_us| now_us + length_us), by };
+                let again = state.name() == forced.name();
                 if *state == forced {
                     return;
                 }

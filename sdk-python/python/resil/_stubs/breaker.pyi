@@ -1,7 +1,7 @@
 """Circuit breakers."""
 
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from typing_extensions import Unpack
 
@@ -12,7 +12,14 @@ from .around import Block
 from .pending import Pending
 
 class _MakesBreakers:
-    def breaker(self, name: str, *, ignore: Ignore | None = None, **settings: Unpack[BreakerSettings]) -> Breaker: ...
+    def breaker(
+        self,
+        name: str,
+        *,
+        ignore: Ignore | None = None,
+        on_result: Callable[[Any], bool | float | None] | None = None,
+        **settings: Unpack[BreakerSettings],
+    ) -> Breaker: ...
 
 @final
 class Breaker(Block[None]):
@@ -24,7 +31,7 @@ class Breaker(Block[None]):
     def state(self) -> Pending[BreakerSnapshot]: ...
     def force(
         self,
-        state: Literal["open", "closed", "disabled", "metrics", "auto"],
+        state: Literal["open", "open-then-probe", "closed", "disabled", "metrics", "auto"],
         *,
         duration: Seconds | None = None,
         reason: str | None = None,

@@ -1,11 +1,12 @@
 """Retries."""
 
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
 
 from typing_extensions import Self, Unpack
 
 from .._types import Ignore, On
-from ..settings import RetrySettings
+from ..settings import BudgetSettings, RetrySettings
 from .around import Around
 from .pending import Pending
 from .testing import Clock
@@ -15,8 +16,9 @@ class Retry(Around):
     def __new__(
         cls,
         *,
-        on: On,
+        on: On | None = None,
         ignore: Ignore | None = None,
+        on_result: Callable[[Any], bool | float | None] | None = None,
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
@@ -26,6 +28,12 @@ class Retry(Around):
     def max_attempts(self) -> int: ...
     def __iter__(self) -> Attempts: ...
     def __aiter__(self) -> Attempts: ...
+
+@final
+class Budget:
+    def __new__(cls, *, clock: Clock | None = None, **settings: Unpack[BudgetSettings]) -> Self: ...
+    @property
+    def available(self) -> int: ...
 
 @final
 class Attempts:

@@ -66,7 +66,7 @@ fn what_is_shown_is_in_the_words_and_numbers_of_the_language() {
 #[test]
 fn a_breaker_is_shown_with_its_moments() {
     let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
-    let forced = Forced { by: "ada".to_owned(), reason: "drill".to_owned(), since: at, until: None };
+    let forced = Forced { by: "ada".to_owned(), reason: "drill".to_owned(), since: at, until: None, ends_in: None };
     let snapshot = Snapshot {
         exists: true,
         state: State::HalfOpen,

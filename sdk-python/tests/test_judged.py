@@ -1,0 +1,108 @@
+"""Results that are failures, and budgets that several policies share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import resil
+from resil.testing import Clock
+
+
+def unwell(answer: dict[str, int]) -> bool:
+    return answer["status"] == 503
+
+
+def answers(*statuses: int) -> Any:
+    left = [{"status": status} for status in statuses]
+    return lambda: left.pop(0)
+
+
+def test_a_result_that_is_a_failure_is_tried_again() -> None:
+    retry = resil.Retry(on_result=unwell, initial_backoff=0.001)
+    assert retry.call(answers(503, 503, 200)) == {"status": 200}
+
+
+def test_the_last_result_is_returned_when_all_attempts_are_used_up(run: Any) -> None:
+    retry = resil.Retry(on=ConnectionError, on_result=unwell, max_attempts=2, initial_backoff=0.001)
+    left = answers(503, 503, 200)
+
+    async def call() -> dict[str, int]:
+        return left()  # type: ignore[no-any-return]
+
+    async def main() -> None:
+        assert await retry.call(call) == {"status": 503}
+
+    run(main())
+
+
+def test_a_result_may_say_when_to_try_again() -> None:
+    retry = resil.Retry(on_result=lambda status: 0.001 if status == 429 else None)
+    assert retry.call(iter([429, 200]).__next__) == 200
+
+
+def test_results_trip_a_breaker() -> None:
+    client = resil.connect("memory://").wait()
+    bank = client.breaker("bank", on_result=unwell, consecutive_failures=2)
+    assert [bank.call(answers(503)) for _ in range(2)] == [{"status": 503}] * 2
+    with pytest.raises(resil.CircuitOpenError):
+        bank.call(answers(200))
+
+
+def test_a_judge_that_fails_is_what_the_caller_gets() -> None:
+    with pytest.raises(KeyError, match="status"):
+        resil.Retry(on_result=unwell).call(lambda: {})
+    with pytest.raises(TypeError, match="on_result"):
+        resil.Retry(on_result=503)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'on'"):
+        resil.Retry()
+
+
+def test_a_budget_is_shared_by_several_policies() -> None:
+    clock = Clock.driven()
+    budget = resil.Budget(min_per_second=1, ttl=10, percent=0, clock=clock)
+    assert budget.available == 10
+    calls = 0
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        raise ConnectionError
+
+    for _ in range(10):
+        for attempts in (3, 2):
+            retry = resil.Retry(on=ConnectionError, max_attempts=attempts, initial_backoff=0.001, budget=budget)
+            with pytest.raises(resil.RetryExhaustedError):
+                retry.call(fail)
+    assert (calls, budget.available) == (20 + 10, 0), "ten extra calls for both together"
+    own = resil.Retry(on=ConnectionError, initial_backoff=0.001, budget={"min_per_second": 1})
+    with pytest.raises(resil.RetryExhaustedError):
+        own.call(fail)
+    assert calls == 33, "a budget of its own"
+
+
+def test_a_hedge_shares_a_budget() -> None:
+    budget = resil.Budget(min_per_second=1)
+    resil.Hedge(on=ConnectionError, hedging_delay=0.01, budget=budget)
+    with pytest.raises(resil.InvalidPolicyError):
+        resil.Budget(percent=5_000)
+
+
+def test_a_trip_by_hand_ends_in_half_open(client: resil.Client) -> None:
+    bank = client.breaker("bank")
+    assert bank.force("open-then-probe", duration=60, reason="drill").wait() == "forced-open"
+    forced = bank.state().wait()["forced"]
+    assert forced is not None and forced["ends_in"] == "half-open"
+    with pytest.raises(resil.InvalidArgumentError, match="needs a duration"):
+        bank.force("open-then-probe").wait()
+
+
+def test_cells_are_reserved_together(client: resil.Client) -> None:
+    mail = client.limiter("mail", limit=1000, period=1, burst=10)
+    mail.until_ready("ann", 1, cost=10).wait()
+    assert mail.peek("ann").wait().remaining < 10
+    with pytest.raises(resil.RateLimitExceededError):
+        mail.until_ready("ann", 1, cost=11).wait()
+    with mail.by("bob", cost=2, max_wait=1):
+        assert mail.peek("bob").wait().remaining < 10
