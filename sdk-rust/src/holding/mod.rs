@@ -50,10 +50,10 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, RenewCall, Renewed};
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "redis")]
-use crate::backend::Backend;
 pub(crate) use self::kind::HoldingKind;
 use self::kind::LEASE_ENDED;
+#[cfg(feature = "redis")]
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
