@@ -28,8 +28,18 @@ mod state_text {
     }
 }
 
-fn optional_state_text<S: Serializer>(state: &Option<State>, serializer: S) -> Result<S::Ok, S::Error> {
-    state.map(State::text).serialize(serializer)
+mod optional_state_text {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(state: &Option<State>, serializer: S) -> Result<S::Ok, S::Error> {
+        state.map(State::text).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<State>, D::Error> {
+        #[derive(Deserialize)]
+        struct Text(#[serde(with = "state_text")] State);
+        Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(state)| state))
+    }
 }
 
 /// Whether every call is admitted, so that nobody has to be asked.
@@ -124,7 +134,7 @@ pub struct Forced {
     #[serde(with = "moment_text::optional")]
     pub until: Option<SystemTime>,
     /// What follows then: closed, or half-open after [`Force::OpenThenProbe`].
-    #[serde(serialize_with = "optional_state_text")]
+    #[serde(with = "optional_state_text")]
     pub ends_in: Option<State>,
 }
 

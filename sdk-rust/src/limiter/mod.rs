@@ -356,7 +356,7 @@ fn operation(ask: Ask) -> &'static str {
     match ask {
         Ask::Take(_) => "check",
         Ask::UpTo(_) => "up_to",
-        Ask::Reserve(_) => "until_ready",
+        Ask::Reserve { .. } => "until_ready",
         Ask::Refund(_) => "refund",
         Ask::Peek => "peek",
     }
