@@ -180,6 +180,8 @@ impl PolicyWatch {
                 self.compare_at = self.client.clock().now().saturating_add(pause);
                 if compared.is_err() {
                     self.inbox.heard.lock().is_doubtful = false;
+                    // What was to be found by listing still is.
+                    self.list_at = Moment::ZERO;
                 }
                 continue;
             }
