@@ -152,7 +152,10 @@ async fn is_drained(channel: &Channel) {
 async fn is_acknowledged(redis: &mut MultiplexedConnection) {
     let mut pending = redis::cmd("XPENDING");
     let pending: redis::Value = pending.arg(QUEUE).arg("resil").query_async(redis).await.expect("what is pending");
-    assert!(matches!(&pending, redis::Value::Array(parts) if parts.first() == Some(&redis::Value::Int(0))), "{pending:?}");
+    assert!(
+        matches!(&pending, redis::Value::Array(parts) if parts.first() == Some(&redis::Value::Int(0))),
+        "{pending:?}"
+    );
 }
 
 async fn fill_stream(redis: &mut MultiplexedConnection, messages: u64) {
