@@ -248,7 +248,13 @@ impl Campaign {
                     .await
                     .unwrap();
                 let effects: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-                let info = ledger.info().await.unwrap();
+                // The last fault may have been a kill of this server.
+                let info = ledger.info().await;
+                if info.is_err() && Instant::now() <= until {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+                let info = info.unwrap();
                 if effects == expected && info.dead == poison && info.waiting + info.taken == 0 {
                     println!("{source}: {} effects, {poison} dead, after {:?}", effects.len(), began.elapsed());
                     break;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use super::handling::MessageEnd;
 use super::looping::WorkerRun;
@@ -35,6 +35,8 @@ pub(super) struct Acknowledgements<S: Source> {
     pending: Mutex<Vec<SettledMessage<S::Receipt>>>,
     begun: Notify,
     is_ticking: AtomicBool,
+    /// Held while what did not fill a batch is sent: the last flush waits for one that is under way.
+    flushing: AsyncMutex<()>,
 }
 
 impl<S: Source> Acknowledgements<S> {
@@ -45,6 +47,7 @@ impl<S: Source> Acknowledgements<S> {
             pending: Mutex::default(),
             begun: Notify::new(),
             is_ticking: AtomicBool::default(),
+            flushing: AsyncMutex::default(),
         }
     }
 
@@ -80,6 +83,7 @@ impl<S: Source> Acknowledgements<S> {
 
     /// Sends what is there.
     pub async fn flush<F>(&self, running: &WorkerRun<F>) -> bool {
+        let _flushing = self.flushing.lock().await;
         let pending = std::mem::take(&mut *self.pending.lock());
         let is_some = !pending.is_empty();
         if is_some {
