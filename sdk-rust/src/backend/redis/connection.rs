@@ -141,8 +141,8 @@ impl Connection {
     pub async fn open(info: &ConnectionInfo, name: &str, listener: Arc<dyn PushListener>) -> Result<Self, Trouble> {
         let stream = stream::connect(info).await?;
         let connection = Self::over(stream, listener);
-        // Nobody waits for the reply: a user who may not has a connection without a name.
-        drop(connection.ask_anyway(|outbox| resp::write_plain(&["CLIENT", "SETNAME", name], outbox)));
+        // A user who may not has a connection without a name. Waited for: what nobody waits for is not sent.
+        let _ = connection.ask_anyway(|outbox| resp::write_plain(&["CLIENT", "SETNAME", name], outbox)).await;
         Ok(connection)
     }
 
