@@ -63,7 +63,9 @@ pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>
     if M::is_nothing(state) {
         return key.delete();
     }
-    key.collect_at::<Boxed<M>>(Some(was_due), M::collect_at(state, salt));
+    let due = M::collect_at(state, salt);
+    value.recount();
+    key.collect_at::<Boxed<M>>(Some(was_due), due);
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Span;
+use resil_core::circuit_breaker::StateName;
 
 use crate::datatype;
 use crate::edge::guard;
 use crate::edge::report::Section;
 use crate::machines::{Kind, ServerMachine, for_kind};
+use crate::{blocked_clients, clock, queues};
 
 /// Counts up. Commands run on one thread, so a plain load and store will do.
 #[derive(Default)]
@@ -71,6 +73,8 @@ pub struct Breakers {
     pub not_counted: Counter,
     pub trips: Counter,
     pub transitions: Counter,
+    /// How many there are in each state, as stored: an open one whose time is over is open until somebody asks. As `StateName::ALL`.
+    pub states: [Gauge; StateName::ALL.len()],
 }
 
 /// How often something took how long. Bounds are in milliseconds.
@@ -168,10 +172,11 @@ pub fn counters() -> &'static Counters {
     &COUNTERS
 }
 
-pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
+pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     guard((), || {
         let counters = counters();
         let section = Section::open(ctx);
+        section.text("version", env!("CARGO_PKG_VERSION"));
         section.number("eviction_risk", counters.eviction_risk.load(Relaxed) as i64);
         datatype::for_each_count(|name, keys| section.number(&format!("{name}_keys"), keys.get()));
         let gauges = [
@@ -182,6 +187,14 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("dlq_bytes", &counters.ledgers.bytes),
         ];
         gauges.iter().for_each(|(name, gauge)| section.number(name, gauge.get()));
+        section.dictionary("breakers", |section| {
+            for (state, count) in StateName::ALL.into_iter().zip(&counters.breaker.states) {
+                section.number(&state.text().replace('-', "_"), count.get());
+            }
+        });
+        // A report of a crash may come in the middle of anything.
+        let oldest = if for_crash_report == 0 { oldest_wait() } else { None };
+        section.number("oldest_wait_ms", oldest.map_or(0, Span::ceil_ms));
         let counts = |counts: &[(&str, &Counter)]| {
             counts.iter().for_each(|(name, counter)| section.count(name, counter.get()));
         };
@@ -237,6 +250,12 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
     });
 }
 
+/// How long the call that came first has waited.
+fn oldest_wait() -> Option<Span> {
+    let (id, name) = blocked_clients::longest_waiting(8).into_iter().next()?;
+    queues::waiter(&name, id, clock::now()).map(|(_, waited)| waited)
+}
+
 fn limiter(section: &Section, name: &str, limiter: &Limiter) {
     let Limiter { granted, denied, peeked, refunded, cells } = limiter;
     let fields =
@@ -261,14 +280,16 @@ fn holdings(section: &Section, name: &str, holdings: &Holdings) {
     histogram(section, &format!("{name}_hold_ms"), hold);
 }
 
-/// `name:count=3,sum=17,le_1=0,...,inf=0`; the buckets are not cumulative.
+/// `name:count=3,sum=17,le_1=0,le_2=1,...,le_inf=3`; the buckets are cumulative, as Prometheus has them.
 fn histogram(section: &Section, name: &str, Histogram { buckets, count, total_ms }: &Histogram) {
     section.dictionary(name, |section| {
         section.count("count", count.get());
         section.count("sum", total_ms.get());
+        let mut up_to = 0;
         for (bound, bucket) in HISTOGRAM_BOUNDS_MS.iter().zip(buckets) {
-            section.count(&format!("le_{bound}"), bucket.get());
+            up_to += bucket.get();
+            section.count(&format!("le_{bound}"), up_to);
         }
-        section.count("inf", buckets[HISTOGRAM_BOUNDS_MS.len()].get());
+        section.count("le_inf", up_to + buckets[HISTOGRAM_BOUNDS_MS.len()].get());
     });
 }

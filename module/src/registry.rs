@@ -63,11 +63,6 @@ pub fn forget(db: Option<i32>) {
     }
 }
 
-/// How many keys of a kind there are in all databases.
-pub fn count(kind: OverviewKind) -> usize {
-    REGISTRY.with_borrow(|all| all.iter().filter(|((_, of), _)| *of == kind).map(|(_, slots)| slots.len()).sum())
-}
-
 /// A part of the names, and the slot to go on from; 0 at the end. Few slots of many may be taken: then there are few names, or none.
 pub fn names(db: i32, kind: OverviewKind, from: Slot, most: usize) -> (Vec<(Slot, Box<[u8]>)>, Slot) {
     const SLOTS_AT_ONCE: usize = 4_096;

@@ -34,6 +34,8 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use resil_core::guard::SetAction;
 use resil_wire::command::{Command, Reply};
+#[cfg(feature = "redis")]
+use resil_wire::overview::{OverviewCall, OverviewKind};
 use resil_wire::policy::{PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall};
 use resil_wire::reply::Value;
 use serde::{Deserialize, Serialize};
@@ -244,12 +246,25 @@ impl Policies {
         }))
     }
 
-    /// All policies there are, by name. A server is asked for its keys with SCAN: for tools, not for every call of a service.
+    /// All policies there are, by name. A server lists them (`RES.LIST`); one that is too old, or a user who may not list, costs a SCAN of all keys.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>, Error> {
         let keys = match self.client.backend() {
             Backend::Memory(memory) => memory.policy_keys(),
             #[cfg(feature = "redis")]
-            Backend::Redis(redis) => redis.scan(&keys::named("policy", "*"), "resil-pol").await?,
+            Backend::Redis(redis) => {
+                let pattern = keys::named("policy", "*");
+                let (live, pattern_of) = (Some("live"), Some(pattern.as_bytes()));
+                let call = OverviewCall {
+                    state: live,
+                    pattern: pattern_of,
+                    limit: 1_000,
+                    ..OverviewCall::all(OverviewKind::Policy)
+                };
+                match redis.list(call, usize::MAX).await {
+                    Ok(rows) => rows.iter().map(|row| row.key().to_vec()).collect(),
+                    Err(_) => redis.scan(&pattern, "resil-pol").await?,
+                }
+            }
             _ => Vec::new(),
         };
         let mut names: Vec<String> = keys.iter().filter_map(|key| keys::name_in("policy", key)).collect();

@@ -193,7 +193,7 @@ fn what_is_shown_is_maps() {
     let info = shown(&mut scene, "RES.DLQ INFO d");
     let counts = "{waiting: 0, taken: 0, parked: 0, dead: 1, resolved: 0, archived: 0, held: 0, entries: 1, bytes: ";
     assert!(info.starts_with(counts), "{info}");
-    assert!(info.ends_with(", groups: 1, cases_open: 0, alerts_unseen: 0, paused_until: -1}"), "{info}");
+    assert!(info.ends_with(", groups: 1, cases_open: 0, alerts_unseen: 0, paused_until: -1, exists: 1}"), "{info}");
     assert_eq!(
         shown(&mut scene, "RES.DLQ INFO d GROUPS"),
         format!(

@@ -24,6 +24,7 @@ mod loading;
 mod memory;
 mod moving;
 mod notifications;
+mod overview;
 mod protocol;
 mod replication;
 mod restart;

@@ -179,9 +179,9 @@ fn a_ledger_is_shown_by_its_counts_and_its_configuration() {
     };
     let expected = json!({
         "waiting": 1, "taken": 2, "parked": 3, "dead": 4, "resolved": 5, "archived": 6, "held": 7, "entries": 21, "bytes": 9000, "groups": 8,
-        "cases_open": 9, "alerts_unseen": 10, "paused_until": -1,
+        "cases_open": 9, "alerts_unseen": 10, "paused_until": -1, "exists": 1,
     });
-    shows(&info(LedgerAspect::Counts), |sink| write_ledger(&view, sink), &expected);
+    shows(&info(LedgerAspect::Counts), |sink| write_ledger(&view, true, sink), &expected);
     let mut expected = json!({
         "transient_retries": 5, "transient_base": "500ms", "transient_cap": "30s", "business_retries": 3, "business_base": "500ms",
         "business_cap": "30s", "external_retries": 5, "external_base": "500ms", "external_cap": "5m", "jitter": "full", "crashes": 3,

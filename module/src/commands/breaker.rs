@@ -72,7 +72,9 @@ fn stepped<V>(
             let outcome = step(breaker, Home::Own)?;
             if !outcome.edits.is_empty() {
                 let salt = key.salt();
-                key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
+                let due = breaker.gc_at(salt);
+                value.recount();
+                key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), due);
             }
             outcome
         }

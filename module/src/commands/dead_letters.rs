@@ -213,8 +213,9 @@ pub fn dlq_info(
     LedgerInfoCall { aspect, part: Part { cursor, limit }, .. }: LedgerInfoCall<'_>,
 ) -> Result<(), Failure> {
     let mut reply = call.reply();
+    let exists = !Key::open_to_read(call, call.string(0)?).is_empty();
     look(call, |ledger| match aspect {
-        LedgerAspect::Counts => write_ledger(&ledger.view(), &mut reply),
+        LedgerAspect::Counts => write_ledger(&ledger.view(), exists, &mut reply),
         LedgerAspect::Groups => {
             let (rows, next) = ledger.groups(cursor, limit);
             write_list(next, &rows.collect::<Vec<_>>(), |row, reply| write_group(row, reply), &mut reply);

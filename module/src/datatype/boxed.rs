@@ -13,6 +13,7 @@ use resil_wire::overview::OverviewKind;
 
 use super::{Bytes, MorePieces, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
 use crate::call::Failure;
+use crate::info::counters;
 use crate::key::Key;
 use crate::registry::Slot;
 
@@ -27,6 +28,13 @@ pub trait PlainType: Plain + TypeStatics {
     const LISTED: Option<OverviewKind> = None;
     /// What a value has beside its state: a place for its slot in the registry, if it is listed.
     type Mark: Mark;
+
+    /// As what INFO counts it, among others of its type.
+    fn group(_state: &Self) -> u8 {
+        0
+    }
+
+    fn count_group(_group: u8, _by: i64) {}
 
     /// Whether making `edits` may need more memory than the state has.
     fn would_grow(_state: &Self, _edits: &Self::Edits) -> bool {
@@ -45,17 +53,33 @@ pub trait PlainType: Plain + TypeStatics {
 /// Where a value remembers its slot, if it has one.
 pub trait Mark: Default {
     fn slot(&self) -> Option<&Cell<Slot>>;
+    /// As what it is counted in INFO.
+    fn group(&self) -> Option<&Cell<u8>>;
 }
 
 impl Mark for () {
     fn slot(&self) -> Option<&Cell<Slot>> {
         None
     }
+
+    fn group(&self) -> Option<&Cell<u8>> {
+        None
+    }
 }
 
-impl Mark for Cell<Slot> {
+#[derive(Default)]
+pub struct BreakerMark {
+    slot: Cell<Slot>,
+    group: Cell<u8>,
+}
+
+impl Mark for BreakerMark {
     fn slot(&self) -> Option<&Cell<Slot>> {
-        Some(self)
+        Some(&self.slot)
+    }
+
+    fn group(&self) -> Option<&Cell<u8>> {
+        Some(&self.group)
     }
 }
 
@@ -71,7 +95,12 @@ pub type Circuit = Boxed<Breaker>;
 impl<S: PlainType> Boxed<S> {
     pub fn new_value(state: S) -> *mut c_void {
         S::statics().keys.raise(1);
-        Box::into_raw(Box::new(Marked { state, mark: S::Mark::default() })).cast()
+        let mark = S::Mark::default();
+        if let Some(counted) = mark.group() {
+            counted.set(S::group(&state));
+            S::count_group(counted.get(), 1);
+        }
+        Box::into_raw(Box::new(Marked { state, mark })).cast()
     }
 
     /// # Safety
@@ -101,6 +130,22 @@ impl<S: PlainType> Value<Boxed<S>> {
     pub fn get_mut(&mut self) -> &mut S {
         // SAFETY: as above; nothing else refers to it meanwhile.
         unsafe { Boxed::get(self.raw) }
+    }
+}
+
+impl<S: PlainType> Value<Boxed<S>> {
+    /// The state has changed: it may be counted as something else.
+    pub fn recount(&self) {
+        // SAFETY: the value of a key that is open; nobody else refers to the mark.
+        let mark = unsafe { &(*self.raw.cast::<Marked<S>>()).mark };
+        if let Some(counted) = mark.group() {
+            let (before, after) = (counted.get(), S::group(self.get()));
+            if before != after {
+                counted.set(after);
+                S::count_group(before, -1);
+                S::count_group(after, 1);
+            }
+        }
     }
 }
 
@@ -137,7 +182,11 @@ impl<S: PlainType> NativeType for Boxed<S> {
 
     unsafe fn free(value: *mut c_void) {
         // SAFETY: the box is given back once.
-        drop(unsafe { Box::from_raw(value.cast::<Marked<S>>()) });
+        let marked = unsafe { Box::from_raw(value.cast::<Marked<S>>()) };
+        if let Some(counted) = marked.mark.group() {
+            S::count_group(counted.get(), -1);
+        }
+        drop(marked);
         S::statics().keys.lower(1);
     }
 
@@ -159,7 +208,17 @@ impl PlainType for Breaker {
     const TYPE_NAME: &'static CStr = c"resil-brk";
     const INFO_NAME: &'static str = "breaker";
     const LISTED: Option<OverviewKind> = Some(OverviewKind::Breaker);
-    type Mark = Cell<Slot>;
+    type Mark = BreakerMark;
+
+    fn group(breaker: &Self) -> u8 {
+        breaker.name() as u8
+    }
+
+    fn count_group(group: u8, by: i64) {
+        if let Some(states) = counters().breaker.states.get(usize::from(group)) {
+            states.raise(by);
+        }
+    }
 }
 
 impl PlainType for Window {

@@ -89,6 +89,7 @@ pub fn check(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
         RedisModule_GetSelectedDb,
         RedisModule_GetServerInfo,
         RedisModule_GetUsedMemoryRatio,
+        RedisModule_InfoAddFieldCString,
         RedisModule_InfoAddFieldLongLong,
         RedisModule_InfoAddFieldULongLong,
         RedisModule_InfoAddSection,

@@ -28,6 +28,12 @@ impl Section {
         unsafe { api!(RedisModule_InfoAddFieldLongLong)(self.0, name.as_ptr(), number) };
     }
 
+    pub fn text(&self, name: &str, text: &str) {
+        let (Ok(name), Ok(text)) = (CString::new(name), CString::new(text)) else { return };
+        // SAFETY: as above; the server copies both.
+        unsafe { api!(RedisModule_InfoAddFieldCString)(self.0, name.as_ptr(), text.as_ptr()) };
+    }
+
     /// Several numbers in one field.
     pub fn dictionary(&self, name: &str, write: impl FnOnce(&Self)) {
         let Ok(name) = CString::new(name) else { return };

@@ -6,7 +6,7 @@
 //!   the last one is told.
 //! - It ends when the client is shut down. While the server is away it waits.
 //!
-//! A comparison lists all keys of the server (SCAN): watch in a few tools, and follow with [`Client::policy`](crate::Client::policy) in services.
+//! A comparison lists all policies of the server: watch in a few tools, and follow with [`Client::policy`](crate::Client::policy) in services.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -61,9 +61,9 @@ fn entry_fields(view: &EntryView<'_>, sink: &mut (impl Sink + ?Sized)) {
     cut.iter().for_each(|name| sink.text(name.as_bytes()));
 }
 
-/// INFO: how much there is.
-pub fn write_ledger(view: &LedgerView, sink: &mut (impl Sink + ?Sized)) {
-    sink.map(Place::ALL.len() + 7);
+/// INFO: how much there is. A key that does not exist has no entries.
+pub fn write_ledger(view: &LedgerView, exists: bool, sink: &mut (impl Sink + ?Sized)) {
+    sink.map(Place::ALL.len() + 8);
     for (place, count) in Place::ALL.into_iter().zip(view.counts) {
         number(place.text(), count as i64, sink);
     }
@@ -74,6 +74,7 @@ pub fn write_ledger(view: &LedgerView, sink: &mut (impl Sink + ?Sized)) {
     number("cases_open", view.cases_open as i64, sink);
     number("alerts_unseen", view.alerts_unseen as i64, sink);
     number("paused_until", view.paused_until.map_or(-1, unix_ms), sink);
+    number("exists", exists.into(), sink);
 }
 
 /// INFO GROUPS: a row.

@@ -155,8 +155,9 @@ impl Store {
 
     pub fn show_ledger(&self, call: &LedgerInfoCall<'_>, when: When) -> Result<Reply, Error> {
         let (cursor, limit) = (call.part.cursor, call.part.limit);
+        let exists = self.look(call.key, |_| ()).is_some();
         self.show(call.key, when, |ledger, _| match call.aspect {
-            LedgerAspect::Counts => LedgerReply::Map(Value::written(|sink| write_ledger(&ledger.view(), sink))),
+            LedgerAspect::Counts => LedgerReply::Map(Value::written(|sink| write_ledger(&ledger.view(), exists, sink))),
             LedgerAspect::Config => LedgerReply::Map(Value::written(|sink| write_config(&ledger.config, sink))),
             LedgerAspect::Case(number) => ledger
                 .case(number)

@@ -41,7 +41,7 @@ impl Redis {
                 rows.extend(listed.rows);
                 call.cursor = listed.cursor;
                 if call.cursor == 0 || rows.len() - before >= most {
-                    rows.truncate(before + most);
+                    rows.truncate(before.saturating_add(most));
                     break;
                 }
             }

@@ -1,0 +1,300 @@
+//! `RES.LIST` and `RES.TOP`: what they show is what an independent scan finds, whatever happens to the keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::{Connection, Value};
+use resil_harness::{Options, Server, ok, wait_for_sync};
+
+use crate::dice::Dice;
+use crate::driven::{info, integer, refusal, say, start_driven};
+
+/// What SCAN calls it, and LIST.
+const TYPES: [(&str, &str); 5] = [
+    ("resil-brk", "BREAKER"),
+    ("resil-lck", "LOCK"),
+    ("resil-blk", "BULKHEAD"),
+    ("resil-pol", "POLICY"),
+    ("resil-dlq", "DLQ"),
+];
+
+const DATABASES: u64 = 3;
+
+/// A command that makes a key of each type.
+fn create(kind: &str, key: &str) -> Vec<String> {
+    let words: Vec<&str> = match kind {
+        "BREAKER" => vec!["RES.BREAKER", "FORCE", key, "OPEN"],
+        "LOCK" => vec!["RES.LOCK", "ACQUIRE", key, "me", "1h"],
+        "BULKHEAD" => vec!["RES.BULKHEAD", "ENTER", key, "me", "5", "1h"],
+        "POLICY" => vec!["RES.POLICY", "SET", key, r#"{"retry":{"maxAttempts":3}}"#],
+        _ => vec!["RES.DLQ", "FAIL", key, "id", "ERROR", "e", "PAYLOAD", "p"],
+    };
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        Value::Int(number) => number.to_string(),
+        Value::Nil => "nil".to_owned(),
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+fn array(value: Value) -> Vec<Value> {
+    if let Value::Array(elements) = value { elements } else { panic!("not an array: {value:?}") }
+}
+
+fn page(connection: &mut Connection, line: &str) -> (String, Vec<BTreeMap<String, String>>) {
+    let mut reply = array(say(connection, line)).into_iter();
+    let cursor = text(&reply.next().expect("a cursor"));
+    let row = |row: Value| array(row).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
+    (cursor, array(reply.next().expect("rows")).into_iter().map(row).collect())
+}
+
+/// All keys that LIST shows, each once.
+fn listed(connection: &mut Connection, line: &str) -> BTreeSet<String> {
+    let (mut cursor, mut all) = ("0".to_owned(), BTreeSet::new());
+    loop {
+        let (next, rows) = page(connection, &format!("{line} CURSOR {cursor}"));
+        for row in rows {
+            assert!(all.insert(row["key"].clone()), "{} is listed twice by {line}", row["key"]);
+        }
+        cursor = next;
+        if cursor == "0" {
+            return all;
+        }
+    }
+}
+
+fn scanned(connection: &mut Connection, kind: &str) -> BTreeSet<String> {
+    let (mut cursor, mut all) = ("0".to_owned(), BTreeSet::new());
+    loop {
+        let mut reply = array(say(connection, &format!("SCAN {cursor} COUNT 1000 TYPE {kind}"))).into_iter();
+        cursor = text(&reply.next().expect("a cursor"));
+        all.extend(array(reply.next().expect("keys")).iter().map(text));
+        if cursor == "0" {
+            return all;
+        }
+    }
+}
+
+#[track_caller]
+fn assert_lists_are_true(connection: &mut Connection, after: &str) {
+    for db in 0..DATABASES {
+        say(connection, &format!("SELECT {db}"));
+        for (kind, word) in TYPES {
+            let (scanned, listed) =
+                (scanned(connection, kind), listed(connection, &format!("RES.LIST {word} LIMIT 7")));
+            assert_eq!(listed, scanned, "{word} of database {db} after {after}");
+        }
+    }
+    say(connection, "SELECT 0");
+}
+
+/// Every way in which keys come and go, at random.
+#[test]
+fn lists_agree_with_a_scan_whatever_happens_to_keys() {
+    let mut dice = Dice::thrown();
+    let mut server = Server::start(Options::default().config("appendonly", "no").config("enable-debug-command", "yes"));
+    let replica = Server::replica_of(&server, Options::default());
+    let mut connection = server.connect();
+    for round in 0..400 {
+        let db = dice.below(DATABASES);
+        say(&mut connection, &format!("SELECT {db}"));
+        let names: Vec<String> = (0..2).map(|_| format!("k{}", dice.below(40))).collect();
+        let (one, other) = (names[0].as_str(), names[1].as_str());
+        let (_, word) = *dice.pick(&TYPES);
+        let line: Vec<String> = match dice.below(16) {
+            0..=6 => create(word, one),
+            7 => vec!["DEL".into(), one.into()],
+            8 => vec!["RENAME".into(), one.into(), other.into()],
+            9 => vec!["MOVE".into(), one.into(), dice.below(DATABASES).to_string()],
+            10 => ["COPY", one, other, "REPLACE"].map(str::to_owned).to_vec(),
+            11 => ["COPY", one, other, "DB", &dice.below(DATABASES).to_string(), "REPLACE"].map(str::to_owned).to_vec(),
+            12 => vec!["UNLINK".into(), one.into(), other.into()],
+            13 => vec!["SET".into(), one.into(), "plain".into()],
+            14 => vec!["PEXPIRE".into(), one.into(), "1".into()],
+            _ => match dice.below(8) {
+                0 => vec!["FLUSHDB".into()],
+                1 => vec!["FLUSHALL".into(), "ASYNC".into()],
+                2 | 3 => ["SWAPDB", "0", &dice.below(DATABASES).to_string()].map(str::to_owned).to_vec(),
+                4 => ["DEBUG", "RELOAD"].map(str::to_owned).to_vec(),
+                _ => create(word, other),
+            },
+        };
+        let _may_fail = resil_harness::reply(&mut connection, &line);
+        if round % 20 == 19 {
+            // What expires in a millisecond has expired for both.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert_lists_are_true(&mut connection, &format!("{line:?} in round {round}"));
+        }
+    }
+    wait_for_sync(&server, &replica);
+    assert_lists_are_true(&mut replica.connect(), "replication");
+    say(&mut connection, "SELECT 0");
+    ok(&mut connection, &create("BREAKER", "kept"));
+    drop(connection);
+    server.restart_after_save();
+    let mut connection = server.connect();
+    assert!(listed(&mut connection, "RES.LIST BREAKER").contains("kept"));
+    assert_lists_are_true(&mut connection, "a restart");
+    assert_eq!(info(&mut connection, "resil", "resil_internal_errors"), "0");
+}
+
+#[test]
+fn keys_that_stay_are_listed_once_while_others_come_and_go() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    for number in 0..300 {
+        ok(&mut connection, &create("BREAKER", &format!("stays{number}")));
+        ok(&mut connection, &create("BREAKER", &format!("goes{number}")));
+    }
+    let (mut cursor, mut seen, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
+    loop {
+        let (next, rows) = page(&mut connection, &format!("RES.LIST BREAKER LIMIT 10 CURSOR {cursor}"));
+        for row in rows.iter().filter(|row| row["key"].starts_with("stays")) {
+            assert!(seen.insert(row["key"].clone()), "{} is listed twice", row["key"]);
+        }
+        say(&mut connection, &format!("DEL goes{calls} goes{}", 299 - calls));
+        ok(&mut connection, &create("BREAKER", &format!("new{calls}")));
+        (cursor, calls) = (next, calls + 1);
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 300);
+}
+
+#[test]
+fn a_user_sees_only_keys_it_may_read() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    for key in ["mine:1", "mine:2", "theirs:1"] {
+        ok(&mut connection, &create("BREAKER", key));
+        ok(&mut connection, &create("LOCK", &format!("{key}:lock")));
+        ok(&mut connection, &["RES.GCRA", &format!("{key}:limit"), "1", "1h"]);
+        for _ in 0..600 {
+            ok(&mut connection, &["RES.GCRA", &format!("{key}:limit"), "1", "1h"]);
+        }
+    }
+    say(&mut connection, "ACL SETUSER reader on >secret +@all ~mine:*");
+    say(&mut connection, "ACL SETUSER writer on >secret +@all %W~*");
+    let mut reader = server.connect();
+    say(&mut reader, "AUTH reader secret");
+    let mine: BTreeSet<String> = ["mine:1", "mine:2"].map(str::to_owned).into();
+    assert_eq!(listed(&mut reader, "RES.LIST BREAKER LIMIT 1"), mine);
+    for line in ["RES.TOP HELD", "RES.TOP DENIED"] {
+        let rows = array(say(&mut reader, line));
+        assert_eq!(rows.len(), 2, "{line}: {rows:?}");
+        assert!(!format!("{rows:?}").contains("theirs"));
+        assert_eq!(array(say(&mut connection, line)).len(), 3, "{line}");
+    }
+    let mut writer = server.connect();
+    say(&mut writer, "AUTH writer secret");
+    assert_eq!(listed(&mut writer, "RES.LIST BREAKER"), BTreeSet::new());
+}
+
+#[test]
+fn the_keys_refused_most_are_estimated_within_their_error() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    let mut exact = BTreeMap::new();
+    for (number, denials) in [(0, 8_000), (1, 4_000), (2, 2_000), (3, 1_000)] {
+        let key = format!("g{number}");
+        let mut pipe = redis::pipe();
+        for _ in 0..=denials {
+            pipe.cmd("RES.GCRA").arg(&key).arg("1").arg("1h").ignore();
+        }
+        pipe.query::<()>(&mut connection).expect("verdicts");
+        exact.insert(key, denials);
+    }
+    let rows = array(say(&mut connection, "RES.TOP DENIED LIMIT 3"));
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let row: BTreeMap<String, String> = array(row).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
+        let (estimate, error): (i64, i64) =
+            (row["estimate"].parse().expect("a number"), row["error"].parse().expect("a number"));
+        let truth = exact[&row["key"]];
+        assert!((estimate - truth).abs() <= 2 * error, "{row:?}: {truth}");
+        assert_eq!(row["kind"], "limit");
+    }
+}
+
+#[test]
+fn the_longest_waits_and_holds_come_first() {
+    let (server, mut connection) = start_driven();
+    let mut waiters = Vec::new();
+    for number in 0..3 {
+        crate::driven::set_clock(&mut connection, 4_102_444_800_000_000 + number * 1_000_000);
+        say(&mut connection, &format!("RES.LOCK ACQUIRE l{number} holder{number} 1h"));
+        let mut waiter = server.connect();
+        let line = format!("RES.LOCK ACQUIRE l{number} waiter{number} 1h WAIT 5m");
+        waiter.send_packed_command(&redis::cmd("ECHO").arg("x").get_packed_command()).expect("sent");
+        waiter.recv_response().expect("an echo");
+        let mut command = redis::Cmd::new();
+        line.split(' ').for_each(|word| drop(command.arg(word)));
+        waiter.send_packed_command(&command.get_packed_command()).expect("sent");
+        waiters.push(waiter);
+        let waits = number + 1;
+        resil_harness::eventually("it waits", std::time::Duration::from_secs(10), || {
+            info(&mut connection, "resil", "resil_blocked_waiters") == waits.to_string()
+        });
+    }
+    crate::driven::set_clock(&mut connection, 4_102_444_800_000_000 + 10_000_000);
+    for (line, field, owner) in
+        [("RES.TOP WAITING LIMIT 2", "waited_ms", "waiter"), ("RES.TOP HELD LIMIT 2", "held_ms", "holder")]
+    {
+        let rows = array(say(&mut connection, line)).into_iter();
+        let rows: Vec<BTreeMap<String, String>> =
+            rows.map(|row| array(row).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()).collect();
+        let seen: Vec<(&str, &str)> = rows.iter().map(|row| (row["owner"].as_str(), row[field].as_str())).collect();
+        assert_eq!(seen, [(&*format!("{owner}0"), "10000"), (&*format!("{owner}1"), "9000")], "{line}");
+    }
+    let (_, rows) = page(&mut connection, "RES.LIST LOCK STATE contended MATCH l0");
+    assert_eq!((rows[0]["waiters"].as_str(), rows[0]["oldest_wait_ms"].as_str()), ("1", "10000"));
+    assert_eq!(info(&mut connection, "resil", "resil_oldest_wait_ms"), "10000");
+}
+
+#[test]
+fn top_can_be_switched_off() {
+    let server = Server::start(Options::default().module_args(["top", "no"]));
+    let mut connection = server.connect();
+    for _ in 0..1_000 {
+        say(&mut connection, "RES.GCRA g 1 1h");
+    }
+    assert!(array(say(&mut connection, "RES.TOP DENIED")).is_empty());
+}
+
+#[test]
+fn evicted_keys_are_not_listed() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    for number in 0..2_000 {
+        ok(&mut connection, &create("BREAKER", &format!("b{number}")));
+    }
+    say(&mut connection, "CONFIG SET maxmemory-policy allkeys-random");
+    let used: i64 = info(&mut connection, "memory", "used_memory").parse().expect("a number");
+    say(&mut connection, &format!("CONFIG SET maxmemory {}", used - 300_000));
+    for number in 0..200 {
+        let _may_fail = resil_harness::reply(&mut connection, &["SET", &format!("s{number}"), "x"]);
+    }
+    say(&mut connection, "CONFIG SET maxmemory 0");
+    assert!(integer(&mut connection, "DBSIZE") < 2_000, "something was evicted");
+    assert_lists_are_true(&mut connection, "eviction");
+}
+
+#[test]
+fn breakers_are_counted_by_state() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    for key in ["a", "b", "c"] {
+        say(&mut connection, &format!("RES.BREAKER FORCE {key} OPEN"));
+    }
+    say(&mut connection, "RES.BREAKER FORCE b CLOSED");
+    say(&mut connection, "DEL c");
+    say(&mut connection, "COPY a d");
+    let states = info(&mut connection, "resil", "resil_breakers");
+    assert!(states.contains("forced_open=2,forced_closed=1"), "{states}");
+    assert!(refusal(&mut connection, "RES.LIST BREAKER STATE ajar").contains("half-open"));
+}
