@@ -23,7 +23,7 @@ use crate::target::ChangeArgs;
 
 #[derive(Subcommand)]
 pub enum PolicyVerb {
-    /// All stored policies
+    /// All stored policies; deleted ones with --state deleted
     List(ListArgs),
     /// The document of one, and who stored it
     Show {
@@ -78,7 +78,10 @@ pub struct RollbackArgs {
 pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> Result<(), Failure> {
     match verb {
         PolicyVerb::List(args) => {
-            let rows = list(&connect.client().await?, KeyKind::Policy, args).await?;
+            // Deleted ones are remembered for a while; they are shown when they are asked for.
+            let state = args.state.clone().or_else(|| Some("live".to_owned()));
+            let args = ListArgs { state, r#match: args.r#match.clone(), limit: args.limit };
+            let rows = list(&connect.client().await?, KeyKind::Policy, &args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no policies")
         }
         PolicyVerb::Show { name, version } => show(connect, output, name, *version).await,

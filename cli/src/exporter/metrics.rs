@@ -14,24 +14,7 @@ pub const NAMED_MAX: usize = 100;
 /// Bytes of a label.
 const LABEL_MAX: usize = 128;
 /// What INFO has that goes up and down, beside the numbers of keys.
-const GAUGES: [&str; 16] = [
-    "eviction_risk",
-    "blocked_waiters",
-    "async_waiters",
-    "sessions",
-    "bound",
-    "dlq_bytes",
-    "waiters",
-    "oldest_wait_ms",
-    "ledgers",
-    "policies",
-    "breakers_open",
-    "breakers_half_open",
-    "breakers_closed",
-    "bytes",
-    "top_enabled",
-    "locks_held",
-];
+const GAUGES: [&str; 6] = ["eviction_risk", "blocked_waiters", "async_waiters", "sessions", "bound", "oldest_wait_ms"];
 const BREAKER_STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
 
