@@ -8,6 +8,7 @@ module.exports = [
   require('./holding.js'),
   require('./http.js'),
   require('./limiter.js'),
+  require('./locks.js'),
   require('./policies.js'),
   require('./stored.js'),
   require('./stored_policies.js'),

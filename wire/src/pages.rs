@@ -183,7 +183,7 @@ pub const IDEMP_HELP_LINES: &[&str] = &[
 ];
 pub const LIST: Page = Page { name: "RES.LIST", usage: "RES.LIST <BREAKER | LOCK | BULKHEAD | POLICY | DLQ> [STATE s] [MATCH glob] [CURSOR c] [LIMIT n]", is_read_only: true };
 pub const LOCK_ACQUIRE: Page = Page { name: "RES.LOCK ACQUIRE", usage: "RES.LOCK ACQUIRE key owner lease [WAIT d [ASYNC]] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
-pub const LOCK_RENEW: Page = Page { name: "RES.LOCK RENEW", usage: "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const LOCK_RENEW: Page = Page { name: "RES.LOCK RENEW", usage: "RES.LOCK RENEW key owner lease [FENCE f] [RAISE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const LOCK_RELEASE: Page = Page { name: "RES.LOCK RELEASE", usage: "RES.LOCK RELEASE key owner [FENCE f]", is_read_only: false };
 pub const LOCK_CHECK: Page = Page { name: "RES.LOCK CHECK", usage: "RES.LOCK CHECK key owner [FENCE f]", is_read_only: true };
 pub const LOCK_BREAK: Page = Page { name: "RES.LOCK BREAK", usage: "RES.LOCK BREAK key [ACTOR a] [REASON r]", is_read_only: false };
@@ -193,7 +193,7 @@ pub const LOCK_HELP_LINES: &[&str] = &[
     "RES.LOCK ACQUIRE key owner lease [WAIT d [ASYNC]] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
     "    Takes a lock, or waits in the queue for it.",
     "    Reply: [GRANTED, fence, lease_ms, waited_ms], [TAKEN|TIMEOUT, holder, remaining_ms, waiters] or [QUEUED, position].",
-    "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "RES.LOCK RENEW key owner lease [FENCE f] [RAISE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Extends a lease: it ends that long from now.",
     "    Reply: [GRANTED, fence, lease_ms, 0] or [LOST, reason].",
     "RES.LOCK RELEASE key owner [FENCE f]",
