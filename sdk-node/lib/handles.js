@@ -8,7 +8,6 @@ module.exports = [
   require('./holding.js'),
   require('./http.js'),
   require('./limiter.js'),
-  require('./locks.js'),
   require('./policies.js'),
   require('./stored.js'),
   require('./stored_policies.js'),

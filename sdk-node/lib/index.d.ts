@@ -18,6 +18,5 @@ export * from './types/holding.js';
 export * from './types/http.js';
 export * from './types/idempotent.js';
 export * from './types/limiter.js';
-export * from './types/locks.js';
 export * from './types/policies.js';
 export * from './types/worker.js';

@@ -12,7 +12,6 @@ export const {
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
   Limiter, perDay, perHour, perMinute, perSecond,
-  Locks, LocksGuard,
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,

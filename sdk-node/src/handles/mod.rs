@@ -6,7 +6,6 @@ pub mod dead_letters;
 pub mod holding;
 pub mod idempotent;
 pub mod limiter;
-pub mod locks;
 pub mod policies;
 pub mod stored_policies;
 pub mod whole;

@@ -29,8 +29,6 @@ from ._stubs.limiter import *
 from ._stubs.limiter import _MakesLimiters
 from ._stubs.lock import *
 from ._stubs.lock import _MakesLocks
-from ._stubs.locks import *
-from ._stubs.locks import _MakesSeveralLocks
 from ._stubs.pending import *
 from ._stubs.policies import *
 from ._stubs.policies import _MakesStoredPolicies
@@ -55,7 +53,6 @@ class Client(
     _MakesIdempotents,
     _MakesLimiters,
     _MakesLocks,
-    _MakesSeveralLocks,
     _MakesStoredPolicies,
     _MakesPolicies,
     _MakesSharedBulkheads,

@@ -12,7 +12,6 @@ pub mod items;
 pub mod limiter;
 pub mod loading;
 pub mod lock;
-pub mod locks;
 pub mod outcome;
 pub mod policies;
 pub mod policy;
@@ -48,8 +47,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loading::PyLoaded>()?;
     module.add_class::<lock::PyLock>()?;
     module.add_class::<lock::PyLockGuard>()?;
-    module.add_class::<locks::PyLocks>()?;
-    module.add_class::<locks::PyLocksGuard>()?;
     module.add_class::<outcome::PyOutcome>()?;
     module.add_class::<outcome::PyRun>()?;
     module.add_class::<policies::PyPolicyWatch>()?;

