@@ -9,6 +9,7 @@ const { wrap } = require('./guard.js');
 const { BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead } = require('./holding.js');
 const { idempotencyKey, problem, rateLimitHeaders, requestFingerprint } = require('./http.js');
 const { Limiter, perDay, perHour, perMinute, perSecond } = require('./limiter.js');
+const { Locks, LocksGuard } = require('./locks.js');
 const { Budget, Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, budget, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout } = require('./policies.js');
 const { Idempotent } = require('./stored.js');
 const { PolicyWatch, StoredPolicies, WatchedPolicies } = require('./stored_policies.js');
@@ -26,6 +27,7 @@ module.exports = {
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
   Limiter, perDay, perHour, perMinute, perSecond,
+  Locks, LocksGuard,
   Budget, Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, budget, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,

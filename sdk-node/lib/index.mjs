@@ -12,6 +12,7 @@ export const {
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
   Limiter, perDay, perHour, perMinute, perSecond,
+  Locks, LocksGuard,
   Budget, Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, budget, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   PolicyWatch, StoredPolicies, WatchedPolicies,

@@ -233,7 +233,7 @@ fn the_longest_waits_and_holds_come_first() {
         waiter.send_packed_command(&redis::cmd("ECHO").arg("x").get_packed_command()).expect("sent");
         waiter.recv_response().expect("an echo");
         let mut command = redis::Cmd::new();
-        line.split(' ').for_each(|word| drop(command.arg(word)));
+        line.split(' ').for_each(|word| _ = command.arg(word));
         waiter.send_packed_command(&command.get_packed_command()).expect("sent");
         waiters.push(waiter);
         let waits = number + 1;
