@@ -139,7 +139,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         cells().prop_map(Ask::Take),
         cells().prop_map(Ask::UpTo),
         cells().prop_map(Ask::Refund),
-        spread(1, RESERVE_MAX.as_us() as u64).prop_map(|us| Ask::Reserve(Span::from_us(us as i64))),
+        (1..=COST_MAX, spread(1, RESERVE_MAX.as_us() as u64))
+            .prop_map(|(cells, us)| Ask::Reserve { cells, within: Span::from_us(us as i64) }),
         Just(Ask::Peek),
     ]
 }
