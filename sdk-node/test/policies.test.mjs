@@ -64,7 +64,7 @@ test('a trip by hand ends in half-open, and cells are reserved together', async 
   await assert.rejects(bank.force('open-then-probe'), /needs a duration/);
   const mail = client.limiter('mail', { limit: 1_000, period: '1s', burst: 10 });
   await mail.untilReady('ann', '1s', { cost: 10 });
-  await assert.rejects(mail.untilReady('ann', '1s', { cost: 11 }), /RATE|limit/i);
+  await assert.rejects(mail.untilReady('ann', '1s', { cost: 11 }), /never grant so much/);
   await client.shutdown(1_000);
 });
 

@@ -756,22 +756,3 @@ def test_wrong_settings_are_named_when_the_middleware_is_made(client: resil.Clie
         IdempotencyMiddleware(app, client, "orders", tenant=user, lease=0)
     with pytest.raises((TypeError, ValueError), match="leese"):
         IdempotencyMiddleware(app, client, "orders", tenant=user, leese=1)  # type: ignore[call-arg]
-
-
-def test_what_failed_is_given_back_where_that_is_asked_for(run: Any) -> None:
-    async def main() -> None:
-        client = await resil.connect(f"memory://asgi-{next(_names)}")
-        free = client.limiter("free", limit=2, period=60)
-        app = fastapi.FastAPI()
-
-        @app.get("/{status}")
-        async def answer(status: int) -> Response:
-            return Response(status_code=status)
-
-        limited = RateLimitMiddleware(app, lambda request: Tier(free, user(request)), refund=[500, 503])
-        async with served(limited) as [asks]:
-            for _ in range(5):
-                assert (await asks.get("/503")).status_code == 503
-            assert [(await asks.get(f"/{status}")).status_code for status in (200, 404, 200)] == [200, 404, 429]
-
-    run(main())

@@ -1,12 +1,15 @@
-"""Results that are failures, and budgets that several policies share."""
+"""Results that are failures, budgets that several policies share, and costs that are given back."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import fastapi
+import httpx
 import pytest
 
 import resil
+from resil.asgi import RateLimitMiddleware, Tier
 from resil.testing import Clock
 
 
@@ -102,7 +105,26 @@ def test_cells_are_reserved_together(client: resil.Client) -> None:
     mail = client.limiter("mail", limit=1000, period=1, burst=10)
     mail.until_ready("ann", 1, cost=10).wait()
     assert mail.peek("ann").wait().remaining < 10
-    with pytest.raises(resil.RateLimitExceededError):
+    with pytest.raises(resil.InvalidArgumentError, match="never grant so much"):
         mail.until_ready("ann", 1, cost=11).wait()
     with mail.by("bob", cost=2, max_wait=1):
         assert mail.peek("bob").wait().remaining < 10
+
+
+def test_what_an_application_fails_at_is_given_back_where_that_is_asked_for(client: resil.Client, run: Any) -> None:
+    free = client.limiter("free", limit=2, period=60)
+    app = fastapi.FastAPI()
+
+    @app.get("/{status}")
+    async def answer(status: int) -> fastapi.Response:
+        return fastapi.Response(status_code=status)
+
+    limited = RateLimitMiddleware(app, lambda _: Tier(free, "ann"), refund=[500, 503])
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url="http://here") as asks:
+            for _ in range(5):
+                assert (await asks.get("/503")).status_code == 503
+            assert [(await asks.get(f"/{status}")).status_code for status in (200, 404, 200)] == [200, 404, 429]
+
+    run(main())

@@ -33,8 +33,9 @@ async def types_are_kept() -> None:
     breaker(fetch_now)("1")  # type: ignore[arg-type]
 
     retry = resil.Retry(on=lambda error: 0.5, max_attempts=3, initial_backoff="50ms")
-    resil.Retry(max_attempts=3)  # type: ignore[call-arg]
-    resil.Retry(on=KeyError, max_atempts=3)  # type: ignore[call-arg]
+    resil.Retry(max_attempts=3)  # type: ignore[call-overload]
+    resil.Retry(on_result=lambda response: response == 503, budget=resil.Budget(percent=10))
+    resil.Retry(on=KeyError, max_atempts=3)  # type: ignore[call-overload]
     assert_type(await retry(guarded)(1), str)
 
     async with client.lock("stock", lease=5) as held:

@@ -42,7 +42,7 @@ export interface RetrySettings {
 }
 export interface Retry extends Guard {}
 export class Retry { private constructor(); }
-export function retry(options: RetrySettings): Retry;
+export function retry(options: RetrySettings & ({ on: On } | { onResult: OnResult })): Retry;
 
 export interface TimeoutOptions { after: Duration; name?: string; clock?: Clock }
 export interface Timeout extends Guard {}

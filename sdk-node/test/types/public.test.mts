@@ -3,7 +3,7 @@
  */
 import {
   BulkheadFullError, CircuitOpenError, InvalidPolicyError, ResilError, RetryExhaustedError,
-  bulkhead, connect, dispatcher, fallback, handleAll, hedge, perSecond, retry, timeout, wrap,
+  budget, bulkhead, connect, dispatcher, fallback, handleAll, hedge, perSecond, retry, timeout, wrap,
   type Code, type Context, type Guard, type ItemResult, type LockGuard, type Loaded, type Outcome, type Transition, type Verdict,
 } from 'resil';
 import { Clock, Script, raw, rawAt, type Reply } from 'resil/testing';
@@ -163,3 +163,7 @@ same<typeof script.asked, string[][]>(true);
 script.connect().limiter('l', perSecond(1));
 // @ts-expect-error no server would send that
 script.reply([true]);
+
+// Results that are failures, budgets that are shared, trips by hand.
+retry({ onResult: (response) => response.status === 503, budget: budget({ percent: 10 }) });
+void breaker.force('open-then-probe', { duration: '1m' });

@@ -1,4 +1,4 @@
-//! What every refusal looks like, whichever command it is of.
+//! What every refusal looks like, of any command.
 
 use resil_wire::Refused;
 

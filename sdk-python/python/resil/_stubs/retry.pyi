@@ -1,7 +1,7 @@
 """Retries."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, final, overload
 
 from typing_extensions import Self, Unpack
 
@@ -13,12 +13,25 @@ from .testing import Clock
 
 @final
 class Retry(Around):
+    @overload
     def __new__(
         cls,
         *,
-        on: On | None = None,
+        on: On,
         ignore: Ignore | None = None,
         on_result: Callable[[Any], bool | float | None] | None = None,
+        name: str | None = None,
+        clock: Clock | None = None,
+        seed: int | None = None,
+        **settings: Unpack[RetrySettings],
+    ) -> Self: ...
+    @overload
+    def __new__(
+        cls,
+        *,
+        on: None = None,
+        ignore: Ignore | None = None,
+        on_result: Callable[[Any], bool | float | None],
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
