@@ -1,8 +1,9 @@
 //! A model check of one lock over several servers: the real machine of locks at each of them, the real decisions at the callers.
 //!
-//! Exhaustive for three servers with small bounds: every order of every delivery, with loss, delay, doubled packets, restarts with
-//! and without memory, and time that passes. At random for five, with clocks that differ and run apart. Faults that are planted must be
-//! found by the same search. How to repeat a failing run: see `seed`.
+//! For three servers and two callers every order of every delivery is played. With a fault in between (doubled or late packets, restarts
+//! with and without memory, time that passes) there are too many orders: thirty thousand of them are played at random, and for five
+//! servers random schedules with clocks that differ and run apart. Faults that are planted must be found in the same way. How to repeat
+//! a failing run: `RESIL_SEED`, and see `seed`.
 
 #[path = "seed/mod.rs"]
 mod seed;
@@ -55,64 +56,53 @@ fn two_callers_in_every_order_of_deliveries() {
     assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
 }
 
-#[test]
-fn leases_that_end_in_every_order() {
-    let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, ticks: 1, ..NONE })).unwrap();
-    println!("{states} states");
-    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
-}
+/// How many orders are played where there are too many for all of them.
+const ORDERS: u64 = 30_000;
 
-#[test]
-fn a_server_that_forgets_in_every_order() {
-    let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE })).unwrap();
-    println!("{states} states");
-    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
-}
-
-#[test]
-fn a_renewal_and_a_restart_in_every_order() {
-    let budget = Budget { attempts: 2, renewals: 1, restarts: 1, ..NONE };
-    let (states, holders) = search(&three(2, 12 * SECOND, budget)).unwrap();
-    println!("{states} states");
-    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
-}
-
-#[test]
-fn a_packet_that_comes_twice_or_late_in_every_order() {
-    let budget = Budget { attempts: 2, doubles: 1, late: 1, ..NONE };
-    let (states, holders) = search(&three(2, 12 * SECOND, budget)).unwrap();
-    println!("{states} states");
-    assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
-}
-
-/// How large searches are: to choose bounds by.
-#[test]
-#[ignore = "it only prints"]
-fn sizes() {
-    for budget in [
-        Budget { attempts: 2, ..NONE },
-        Budget { attempts: 2, ticks: 1, ..NONE },
-        Budget { attempts: 2, forgets: 1, ..NONE },
-        Budget { attempts: 2, renewals: 1, restarts: 1, ..NONE },
-        Budget { attempts: 2, doubles: 1, ..NONE },
-        Budget { attempts: 2, late: 1, ..NONE },
-        Budget { attempts: 2, doubles: 1, late: 1, ..NONE },
-        Budget { attempts: 2, ticks: 2, ..NONE },
-        Budget { attempts: 2, ticks: 1, forgets: 1, ..NONE },
-        Budget { attempts: 3, ..NONE },
-    ] {
-        let begun = std::time::Instant::now();
-        let found = search(&three(2, 6 * SECOND, budget)).map_err(|broken| broken[..broken.len().min(300)].to_owned());
-        eprintln!("{budget:?}: {found:?} in {:?}", begun.elapsed());
+/// Plays many orders, each to its end. Returns the most holders in a row, or the way to a broken promise.
+fn sample(start: &World) -> Result<u16, String> {
+    let seed = std::env::var("RESIL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    println!("RESIL_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut most = 0;
+    for _order in 0..ORDERS {
+        let mut world = start.clone();
+        loop {
+            let actions = world.actions();
+            let Some(action) = random.choice(&actions) else { break };
+            world.act(*action).map_err(|broken| format!("{broken}, by {action:?} in {world:?}"))?;
+        }
+        most = most.max(world.holders_so_far());
     }
+    Ok(most)
+}
+
+#[test]
+fn leases_that_end_in_many_orders() {
+    assert_eq!(sample(&three(2, 12 * SECOND, Budget { attempts: 2, ticks: 1, ..NONE })), Ok(2));
+}
+
+#[test]
+fn a_server_that_forgets_in_many_orders() {
+    assert_eq!(sample(&three(2, 12 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE })), Ok(2));
+}
+
+#[test]
+fn a_renewal_and_a_restart_in_many_orders() {
+    assert_eq!(sample(&three(2, 12 * SECOND, Budget { attempts: 2, renewals: 1, restarts: 1, ..NONE })), Ok(2));
+}
+
+#[test]
+fn a_packet_that_comes_twice_or_late_in_many_orders() {
+    assert_eq!(sample(&three(2, 12 * SECOND, Budget { attempts: 2, doubles: 1, late: 1, ..NONE })), Ok(2));
 }
 
 #[test]
 fn a_server_that_forgets_and_returns_at_once_is_found_out() {
     let mut world = three(2, 6 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE });
     world.returns_late = false;
-    let broken = search(&world).expect_err("two majorities over one that forgot");
-    assert!(broken.contains("two hold at once"), "{broken}");
+    let broken = sample(&world).expect_err("two majorities over one that forgot");
+    assert!(broken.contains("two hold at once") || broken.contains("has the fence"), "{broken}");
 }
 
 #[test]

@@ -55,7 +55,11 @@ pub fn forget(db: Option<i32>) {
     let space = db.map(timers::space_of);
     let gone = REGISTRY.with_borrow_mut(|all| match space {
         None => std::mem::take(all),
-        Some(space) => all.extract_if(.., |(of, _), _| *of == space).collect(),
+        Some(space) => {
+            let (gone, kept) = std::mem::take(all).into_iter().partition(|((of, _), _)| *of == space);
+            *all = kept;
+            gone
+        }
     });
     if gone.values().map(|slots| slots.names.len()).sum::<usize>() > 1_000 {
         // Without a thread it is freed here.
@@ -63,8 +67,11 @@ pub fn forget(db: Option<i32>) {
     }
 }
 
+/// A key in its slot.
+type Named = (Slot, Box<[u8]>);
+
 /// A part of the names, and the slot to go on from; 0 at the end. Few slots of many may be taken: then there are few names, or none.
-pub fn names(db: i32, kind: OverviewKind, from: Slot, most: usize) -> (Vec<(Slot, Box<[u8]>)>, Slot) {
+pub fn names(db: i32, kind: OverviewKind, from: Slot, most: usize) -> (Vec<Named>, Slot) {
     const SLOTS_AT_ONCE: usize = 4_096;
     let space = timers::space_of(db);
     REGISTRY.with_borrow(|all| {

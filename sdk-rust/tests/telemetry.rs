@@ -173,7 +173,7 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     }
     let hooks_that_panicked = all.matches("a hook panicked").count();
     assert_eq!(hooks_that_panicked, 1, "once for each listener");
-    let calls = calls.lock().unwrap();
+    let calls = std::mem::take(&mut *calls.lock().unwrap());
     assert!(calls.iter().any(|event| matches!(event, Event::Call(call) if call.outcome == "denied")), "{calls:?}");
     for text in [all, format!("{calls:?}"), format!("{found:?}"), format!("{:?}", client.health())] {
         assert!(!text.contains("secret"), "{text}");

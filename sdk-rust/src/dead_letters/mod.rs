@@ -399,7 +399,7 @@ impl LedgerCore {
     /// nobody knows what came of it.
     async fn ask_safely(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let asking = self.ask_safely_unwatched(command);
-        watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer))
+        watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of)
     }
 
     async fn ask_safely_unwatched(&self, command: &Command<'_>) -> Result<Reply, Error> {
@@ -433,13 +433,13 @@ impl LedgerCore {
                 answer => answer,
             }
         };
-        let answer = watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer));
+        let answer = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
         answer.map_err(|error| error.of_ledger(&self.name))
     }
 
     async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let asking = self.client.backend().call(command);
-        let answer = watched!(DeadLetters, command.name(), &self.name, asking, |answer| CallEnding::of(answer));
+        let answer = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
         answer.map_err(|error| error.of_ledger(&self.name))
     }
 

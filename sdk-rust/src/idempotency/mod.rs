@@ -309,7 +309,7 @@ impl Idempotent {
         let drawn = token.is_none().then(|| fresh_token(client));
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
         let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
-        let asked = watched!(Idempotency, "once", &self.0.name, self.0.ask(&command), |asked| CallEnding::of(asked));
+        let asked = watched!(Idempotency, "once", &self.0.name, self.0.ask(&command), CallEnding::of);
         match asked {
             Ok(Reply::Number(first)) => {
                 let answer = if first == 1 { &meters.first } else { &meters.again };

@@ -7,6 +7,8 @@ use super::Primitive;
 use super::event::{Event, Interest, Subscribed, subscribe};
 use crate::breaker::State;
 
+type Hook = Box<dyn Fn(&Event) + Send + Sync>;
+
 /// What to call when. A hook runs where it happens and must not block; one that panics breaks nothing and is logged once.
 ///
 /// ```
@@ -21,7 +23,7 @@ use crate::breaker::State;
 #[derive(Default)]
 pub struct Hooks {
     only: Option<Arc<str>>,
-    all: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+    all: Vec<Hook>,
 }
 
 impl std::fmt::Debug for Hooks {

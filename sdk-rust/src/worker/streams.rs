@@ -261,7 +261,7 @@ impl StreamShared {
                 continue;
             }
             let mut pending = cmd("XPENDING");
-            pending.arg(stream).arg(group).arg(&entry.id).arg(&entry.id).arg(1);
+            pending.arg(stream).arg(group).arg(entry.id).arg(entry.id).arg(1);
             let deliveries = read_pending(self.link.ask(&pending).await?).unwrap_or(2);
             claimed.push((entry, deliveries.max(2)));
         }

@@ -109,10 +109,12 @@ impl Store {
     }
 }
 
+type SharedBaseline = Weak<Mutex<Baseline>>;
+
 /// What is usual for the breakers that are adaptive, by their keys. It is kept by those who use them.
 #[derive(Default)]
 pub(super) struct Baselines {
-    by_key: Mutex<HashMap<Box<[u8]>, Weak<Mutex<Baseline>>>>,
+    by_key: Mutex<HashMap<Box<[u8]>, SharedBaseline>>,
     has_any: AtomicBool,
 }
 
