@@ -101,7 +101,7 @@ pub enum Unheld {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum QuorumVerdict {
     Pending,
     Held { until: Instant },
     Unheld(Unheld),
@@ -179,26 +179,26 @@ impl Acquisition {
         };
     }
 
-    pub fn verdict(&self, now: Instant) -> Verdict {
+    pub fn verdict(&self, now: Instant) -> QuorumVerdict {
         let until = until(self.begun, self.lease);
         if now >= until {
-            return Verdict::Unheld(Unheld::Late);
+            return QuorumVerdict::Unheld(Unheld::Late);
         }
         verdict(&self.servers, until)
     }
 }
 
-fn verdict(servers: &[Server], until: Instant) -> Verdict {
+fn verdict(servers: &[Server], until: Instant) -> QuorumVerdict {
     let needed = majority(servers.len());
     if count(servers, |known| *known == Server::Raised) >= needed {
-        return Verdict::Held { until };
+        return QuorumVerdict::Held { until };
     }
     let is_against = |known: &Server| matches!(known, Server::Taken | Server::Broken | Server::Failed);
     if servers.len() - count(servers, is_against) >= needed {
-        return Verdict::Pending;
+        return QuorumVerdict::Pending;
     }
     let most_failed = servers.len() - count(servers, |known| *known == Server::Failed) < needed;
-    Verdict::Unheld(match () {
+    QuorumVerdict::Unheld(match () {
         () if servers.contains(&Server::Broken) => Unheld::Broken,
         () if most_failed => Unheld::Unreachable,
         () => Unheld::Taken,
@@ -257,7 +257,7 @@ impl Renewal {
         send
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> QuorumVerdict {
         verdict(&self.servers, until(self.sent, self.lease))
     }
 
@@ -292,9 +292,9 @@ mod tests {
         assert_eq!(lock.fence(), Some(9));
         assert_eq!(lock.take_raises().as_slice(), [2, 4]);
         lock.asked(1, granted(20));
-        assert_eq!(lock.verdict(at(1)), Verdict::Pending);
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Pending);
         lock.raised(2, Raising::Raised);
-        assert_eq!(lock.verdict(at(1)), Verdict::Held { until: at(9_898_000) });
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Held { until: at(9_898_000) });
         assert_eq!(lock.fence(), Some(9), "a later grant changes nothing");
     }
 
@@ -305,9 +305,9 @@ mod tests {
         lock.asked(1, granted(9));
         assert_eq!(lock.take_raises().as_slice(), [0]);
         lock.raised(0, Raising::Failed);
-        assert_eq!(lock.verdict(at(1)), Verdict::Pending, "the third may still grant");
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Pending, "the third may still grant");
         lock.asked(2, Asked::Taken);
-        assert_eq!(lock.verdict(at(1)), Verdict::Unheld(Unheld::Taken));
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Unheld(Unheld::Taken));
     }
 
     #[test]
@@ -327,8 +327,8 @@ mod tests {
     fn a_lock_that_comes_when_its_lease_is_over_is_none() {
         let mut lock = Acquisition::begin(3, LEASE, at(0));
         (0..3).for_each(|server| lock.asked(server, granted(9)));
-        assert_eq!(lock.verdict(at(9_897_999)), Verdict::Held { until: at(9_898_000) });
-        assert_eq!(lock.verdict(at(9_898_000)), Verdict::Unheld(Unheld::Late));
+        assert_eq!(lock.verdict(at(9_897_999)), QuorumVerdict::Held { until: at(9_898_000) });
+        assert_eq!(lock.verdict(at(9_898_000)), QuorumVerdict::Unheld(Unheld::Late));
     }
 
     #[test]
@@ -336,10 +336,10 @@ mod tests {
         let mut renewal = Renewal::begin(3, 9, LEASE, at(0));
         assert_eq!(renewal.raised(0, Raising::Raised), None);
         assert_eq!(renewal.raised(1, Raising::Lost(Reason::Absent)), Some(Send::Acquire));
-        assert_eq!(renewal.verdict(), Verdict::Pending);
+        assert_eq!(renewal.verdict(), QuorumVerdict::Pending);
         assert_eq!(renewal.asked(1, granted(4)), Some(Send::Raise));
         assert_eq!(renewal.raised(1, Raising::Raised), None);
-        assert_eq!(renewal.verdict(), Verdict::Held { until: at(9_898_000) });
+        assert_eq!(renewal.verdict(), QuorumVerdict::Held { until: at(9_898_000) });
         assert_eq!(renewal.holders(), [0, 1]);
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let mut renewal = Renewal::begin(3, 9, LEASE, at(0));
         assert_eq!(renewal.raised(0, Raising::Lost(Reason::Broken)), None);
         assert_eq!(renewal.raised(1, Raising::Lost(Reason::Broken)), None);
-        assert_eq!(renewal.verdict(), Verdict::Unheld(Unheld::Broken));
+        assert_eq!(renewal.verdict(), QuorumVerdict::Unheld(Unheld::Broken));
     }
 
     #[test]
@@ -359,6 +359,6 @@ mod tests {
         lock.asked(1, granted(9));
         assert_eq!(lock.fence(), None);
         lock.raised(1, Raising::Raised);
-        assert_eq!(lock.verdict(at(1)), Verdict::Pending);
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Pending);
     }
 }

@@ -1,7 +1,7 @@
 //! The names of the keys that `RES.LIST` shows: breakers, locks, bulkheads, policies and ledgers, by the content of a database and kind.
 //!
 //! A key has a slot from the moment its value comes to it until it leaves. Its value knows the number, so that both cost O(1), and
-//! a slot never moves: whoever walks over the slots in their order meets each key that stays exactly once.
+//! a slot never moves: a walk over the slots in their order meets each key that stays exactly once.
 //! ```text
 //!   created, replicated, loaded, restored   enter      (Key::set, NativeType::arrived)
 //!   renamed, moved, copied                  enter      (the server's key events; a value that was renamed has left its old slot)

@@ -106,6 +106,8 @@ def fresh() -> dict[str, Any]:
         "Permit": client.breaker(next(names)).admit().wait(),
         "Lock": client.lock(next(names), wait=0.01),
         "LockGuard": client.lock(next(names)).acquire().wait(),
+        "Locks": client.locks([next(names), next(names)], wait=0.01),
+        "LocksGuard": client.locks([next(names)]).acquire().wait(),
         "Lost": client.lock(next(names)).acquire().wait().lost,
         "SharedBulkhead": client.shared_bulkhead(next(names), 1000),
         "BulkheadGuard": client.shared_bulkhead(next(names), 1).enter().wait(),

@@ -96,10 +96,12 @@ urlpatterns = [django.urls.path("<path:path>", django_order)]
 
 def django_app(shop: Shop) -> Any:
     _shops["django"] = shop
+    # The example of a page may have configured this process before.
     if not django.conf.settings.configured:
-        django.conf.settings.configure(
-            ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="for tests", LOGGING_CONFIG=None, USE_TZ=True
-        )
+        django.conf.settings.configure(SECRET_KEY="for tests", LOGGING_CONFIG=None, USE_TZ=True)
+    django.conf.settings.ROOT_URLCONF = __name__
+    django.conf.settings.ALLOWED_HOSTS = ["*"]
+    django.urls.clear_url_caches()
     return get_wsgi_application()
 
 

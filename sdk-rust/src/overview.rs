@@ -6,7 +6,7 @@
 //! use resil::overview::OverviewFilter;
 //!
 //! let client = resil::connect("memory://").await?;
-//! let _held = client.lock("reports").acquire().await?;
+//! let _held = client.lock("reports", resil::lock::LockSettings::new())?.acquire().await?;
 //! let locks = client.overview().locks(&OverviewFilter::default()).await?;
 //! assert_eq!((locks[0].name.as_deref(), locks[0].state.as_str(), locks[0].waiters), (Some("reports"), "held", 0));
 //! # Ok::<(), resil::Error>(()) }).unwrap();
@@ -64,37 +64,37 @@ impl Default for OverviewFilter {
 }
 
 /// A field of a row, as it is here.
-trait Shown<T> {
+trait ShownField<T> {
     fn shown(self) -> T;
 }
 
-impl Shown<i64> for i64 {
+impl ShownField<i64> for i64 {
     fn shown(self) -> i64 {
         self
     }
 }
 
-impl Shown<bool> for i64 {
+impl ShownField<bool> for i64 {
     fn shown(self) -> bool {
         self != 0
     }
 }
 
-impl Shown<String> for Vec<u8> {
+impl ShownField<String> for Vec<u8> {
     fn shown(self) -> String {
         String::from_utf8_lossy(&self).into_owned()
     }
 }
 
-impl Shown<String> for &'static str {
+impl ShownField<String> for &'static str {
     fn shown(self) -> String {
         self.to_owned()
     }
 }
 
-impl<T, F: Shown<T>> Shown<Option<T>> for Option<F> {
+impl<T, F: ShownField<T>> ShownField<Option<T>> for Option<F> {
     fn shown(self) -> Option<T> {
-        self.map(Shown::shown)
+        self.map(ShownField::shown)
     }
 }
 

@@ -58,8 +58,9 @@ proptest! {
         let name: Vec<&str> = command.name().split(' ').collect();
         prop_assert!(words.iter().zip(&name).all(|(word, name)| word == name.as_bytes()));
         let index = name.len() + usize::from(matches!(command, Command::Mgcra(_)));
-        // The document that is only checked belongs to no key.
-        let key = words.get(index).filter(|_| !matches!(command, Command::PolicyCheck(_)));
+        // The document that is only checked belongs to no key, and what is listed is not known by one.
+        let is_keyless = matches!(command, Command::PolicyCheck(_) | Command::List(_) | Command::Top(_));
+        let key = words.get(index).filter(|_| !is_keyless);
         prop_assert_eq!(command.key(), key.map(Vec::as_slice));
         let options: Vec<&[u8]> = words.iter().skip(index + 1).map(Vec::as_slice).collect();
         let waits = options.windows(2).position(|pair| pair[0] == b"WAIT").map(|at| &options[at + 1..]);

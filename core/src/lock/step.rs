@@ -86,8 +86,9 @@ pub fn raise(
         None => Raised::Lost(why_lost(&step, owner, fence)),
         Some((_, Mode::Shared)) => Raised::NotExclusive,
         Some((held, Mode::Exclusive)) => match raise.excess(step.now) {
-            Some(excess) => Raised::TooFarAhead(excess),
-            None => {
+            // What it holds already raises nothing, wherever the clock is.
+            Some(excess) if raise.fence > held => Raised::TooFarAhead(excess),
+            _ => {
                 let fence = held.max(raise.fence);
                 if fence > held {
                     let raised = holder.map(|holder| holder.raised(fence, lease, step.now.plus(lease)));

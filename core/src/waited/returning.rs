@@ -6,7 +6,7 @@
 //! ```text
 //!   started without proof that nothing was lost, or promoted ──▶ returning ── the delay is over ──▶ returned, once ──▶ not
 //! ```
-//! By the clock by which leases end. A clock that was set back starts the delay anew.
+//! Without a delay a server is never returning. By the clock by which leases end. A clock that was set back starts the delay anew.
 //!
 //! Fences are put ahead when the server has *returned*, and not only when it started: those it forgot may have been raised
 //! beyond its own clock by as much as clocks differ, and by then its clock has come as far.
@@ -45,7 +45,7 @@ impl Returning {
     }
 
     pub fn look(&mut self, delay: Span, now: Instant) -> Return {
-        let Some(since) = self.since else { return Return::Not };
+        let Some(since) = self.since.filter(|_| !delay.is_zero()) else { return Return::Not };
         let since = since.min(now);
         self.since = Some(since);
         let ends = since.plus(delay);
@@ -83,9 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_delay_a_server_returns_at_once() {
+    fn without_a_delay_a_server_was_never_away() {
         let mut returning = Returning::default();
         returning.begin(Instant::from_us(1_000));
-        assert_eq!(returning.look(Span::ZERO, Instant::from_us(1_000)), Return::Now);
+        assert_eq!(returning.look(Span::ZERO, Instant::from_us(1_000)), Return::Not);
+        assert_eq!(returning.look(DELAY, Instant::from_us(1_000)), Return::In(DELAY), "one that is set later counts");
     }
 }

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use resil_core::codec::to_vec;
 use resil_core::lock::{self, Claim, Holders, Kind, LockRequest, Locks, Raise, Raised, encode_holders};
-use resil_core::quorum::{Acquisition, Asked, Raising, Renewal, Send, Unheld, Verdict};
+use resil_core::quorum::{Acquisition, Asked, QuorumVerdict, Raising, Renewal, Send, Unheld};
 use resil_core::waited::fence::Floor;
 use resil_core::waited::returning::{Return, Returning};
 use resil_core::waited::{Decision, Outcome, Queue, Reason, Setting, Stepped, WaitedKey};
@@ -399,7 +399,7 @@ impl World {
             }
             _ => return,
         }
-        self.go_on(caller);
+        self.proceed(caller);
     }
 
     fn raised(&mut self, caller: usize, to: u16, of: u8, server: usize, reply: Raising) {
@@ -411,7 +411,7 @@ impl World {
             }
             _ => return,
         }
-        self.go_on(caller);
+        self.proceed(caller);
     }
 
     fn send(&mut self, caller: usize, server: usize, send: Option<Send>) {
@@ -424,31 +424,31 @@ impl World {
     }
 
     /// What the caller does with what it knows now, as the SDK does.
-    fn go_on(&mut self, caller: usize) {
+    fn proceed(&mut self, caller: usize) {
         let now = Instant::from_us(self.now);
         match &mut self.callers[caller] {
             Caller::Idle => {}
             Caller::Asking { owner, lock } => match lock.verdict(now) {
-                Verdict::Pending => {
+                QuorumVerdict::Pending => {
                     let (owner, fence) = (*owner, lock.fence());
                     for server in lock.take_raises() {
                         let fence = fence.expect("a majority granted");
                         self.network.insert(Packet::Raise { caller, owner, round: 0, server, fence });
                     }
                 }
-                Verdict::Held { until } => {
+                QuorumVerdict::Held { until } => {
                     let (owner, fence) = (*owner, lock.fence().expect("a majority granted"));
                     let nth = self.latest.1 + 1;
                     self.callers[caller] = Caller::Holding { owner, fence, nth, until, round: 0, renewal: None };
                 }
-                Verdict::Unheld(_) => self.let_go(caller),
+                QuorumVerdict::Unheld(_) => self.let_go(caller),
             },
             Caller::Holding { until, renewal: Some(round), .. } if *until > now => match round.verdict() {
-                Verdict::Held { until: later } => {
+                QuorumVerdict::Held { until: later } => {
                     *until = later;
                 }
-                Verdict::Unheld(Unheld::Taken | Unheld::Broken) => self.let_go(caller),
-                Verdict::Unheld(_) | Verdict::Pending => {}
+                QuorumVerdict::Unheld(Unheld::Taken | Unheld::Broken) => self.let_go(caller),
+                QuorumVerdict::Unheld(_) | QuorumVerdict::Pending => {}
             },
             // It was told meanwhile that it is over.
             Caller::Holding { .. } => self.let_go(caller),

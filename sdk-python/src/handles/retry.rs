@@ -83,9 +83,7 @@ impl PyRetry {
         seed: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        if on.is_none() && on_result.is_none() {
-            return Err(PyTypeError::new_err("Retry() missing 1 required keyword argument: 'on', or 'on_result'"));
-        }
+        let judges_nothing = on.is_none() && on_result.is_none();
         let judge = Judge::read(on, ignore, on_result)?;
         let budget = PyBudget::take(settings)?;
         let beside = ["on", "ignore", "on_result", "name", "clock", "seed"];
@@ -99,6 +97,9 @@ impl PyRetry {
             Ok(seed.into_iter().fold(retry, Retry::with_seed))
         };
         let (usual, max_attempts) = (spelled(build(&settings))?, settings.max_attempts);
+        if judges_nothing {
+            return Err(PyTypeError::new_err("Retry() missing 1 required keyword argument: 'on', or 'on_result'"));
+        }
         let retry = Mode::of(usual, move |attempts| build(&settings.at_once(attempts)).ok());
         let again = Arc::new(Again { retry, judge });
         Ok(Around::local("a call that is retried", format!("max_attempts={max_attempts}"), Arc::clone(&again))

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use resil_core::Instant;
-use resil_core::quorum::{Acquisition as Attempt, Asked, Raising, Renewal as Round, Send, Unheld, Verdict};
+use resil_core::quorum::{Acquisition as Attempt, Asked, QuorumVerdict, Raising, Renewal as Round, Send, Unheld};
 use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, OwnedCall, Released as WireReleased, RenewCall, Renewed, Wait};
 use resil_wire::lock::{AcquireCall, Acquired, LockRenewCall};
@@ -46,7 +46,7 @@ fn moment(instant: Instant) -> Moment {
 
 /// Who asks for what.
 #[derive(Clone, Copy)]
-struct Question<'a> {
+struct NodeQuestion<'a> {
     key: &'a [u8],
     owner: &'a [u8],
     lease: Duration,
@@ -54,14 +54,14 @@ struct Question<'a> {
 }
 
 /// What one server said.
-enum Heard {
+enum NodeReply {
     Asked(Asked),
     Raising(Raising),
 }
 
-impl Question<'_> {
+impl NodeQuestion<'_> {
     /// Asks one server. An error that a later attempt does not mend is kept.
-    async fn ask(self, quorum: &Quorum, at: usize, fence: Option<u64>) -> (usize, Heard, Option<Error>) {
+    async fn ask(self, quorum: &Quorum, at: usize, fence: Option<u64>) -> (usize, NodeReply, Option<Error>) {
         let Self { key, owner, lease, meta } = self;
         let span = span(lease);
         let command = match fence {
@@ -84,14 +84,14 @@ impl Question<'_> {
             None => Err(NO_MAJORITY),
         };
         let is_acquire = fence.is_none();
-        let failed = if is_acquire { Heard::Asked(Asked::Failed) } else { Heard::Raising(Raising::Failed) };
+        let failed = if is_acquire { NodeReply::Asked(Asked::Failed) } else { NodeReply::Raising(Raising::Failed) };
         match reply {
             Ok(Reply::Acquired(Acquired::Granted { fence, .. })) if is_acquire => {
-                (at, Heard::Asked(Asked::Granted { fence }), None)
+                (at, NodeReply::Asked(Asked::Granted { fence }), None)
             }
-            Ok(Reply::Acquired(_)) if is_acquire => (at, Heard::Asked(Asked::Taken), None),
-            Ok(Reply::Renewed(Renewed::Granted { .. })) => (at, Heard::Raising(Raising::Raised), None),
-            Ok(Reply::Renewed(Renewed::Lost(reason))) => (at, Heard::Raising(Raising::Lost(reason)), None),
+            Ok(Reply::Acquired(_)) if is_acquire => (at, NodeReply::Asked(Asked::Taken), None),
+            Ok(Reply::Renewed(Renewed::Granted { .. })) => (at, NodeReply::Raising(Raising::Raised), None),
+            Ok(Reply::Renewed(Renewed::Lost(reason))) => (at, NodeReply::Raising(Raising::Lost(reason)), None),
             Ok(other) => (at, failed, Some(unexpected(&other))),
             Err(Error::BackendUnavailable(_)) => (at, failed, None),
             Err(error) => (at, failed, Some(error)),
@@ -153,28 +153,30 @@ async fn within(client: &Client, bound: Duration, release: PendingRelease) {
 async fn attempt(client: &Client, quorum: &Quorum, want: &Want, owner: &[u8]) -> Result<(u64, Moment), Error> {
     let clock = client.clock();
     let meta = want.meta.as_deref().unwrap_or_default().as_bytes();
-    let question = Question { key: want.key.as_bytes(), owner, lease: want.lease, meta };
+    let question = NodeQuestion { key: want.key.as_bytes(), owner, lease: want.lease, meta };
     let servers = quorum.servers.len();
     let mut lock = Attempt::begin(servers, span(want.lease), instant(clock.now()));
     let mut replies: FuturesUnordered<_> = (0..servers).map(|at| question.ask(quorum, at, None)).collect();
     let mut lasting = None;
     loop {
         match lock.verdict(instant(clock.now())) {
-            Verdict::Pending => {}
-            Verdict::Held { until } => return lock.fence().map(|fence| (fence, moment(until))).ok_or(NO_MAJORITY),
-            Verdict::Unheld(Unheld::Taken | Unheld::Broken) => {
+            QuorumVerdict::Pending => {}
+            QuorumVerdict::Held { until } => {
+                return lock.fence().map(|fence| (fence, moment(until))).ok_or(NO_MAJORITY);
+            }
+            QuorumVerdict::Unheld(Unheld::Taken | Unheld::Broken) => {
                 let name = Arc::clone(&want.name);
                 return Err(Error::LockTimeout { name, waited: Duration::ZERO, retry_after: None });
             }
-            Verdict::Unheld(Unheld::Unreachable | Unheld::Late) => return Err(lasting.unwrap_or(NO_MAJORITY)),
+            QuorumVerdict::Unheld(Unheld::Unreachable | Unheld::Late) => return Err(lasting.unwrap_or(NO_MAJORITY)),
         }
         let fence = lock.fence();
         replies.extend(lock.take_raises().into_iter().map(|at| question.ask(quorum, at, fence)));
         let Some((at, heard, error)) = replies.next().await else { return Err(lasting.unwrap_or(NO_MAJORITY)) };
         lasting = lasting.or(error);
         match heard {
-            Heard::Asked(asked) => lock.asked(at, asked),
-            Heard::Raising(raising) => lock.raised(at, raising),
+            NodeReply::Asked(asked) => lock.asked(at, asked),
+            NodeReply::Raising(raising) => lock.raised(at, raising),
         }
     }
 }
@@ -187,7 +189,7 @@ pub(super) async fn renew(
     under_way: PendingRenewal<'_>,
 ) -> Result<(), Error> {
     let Some(fence) = holding.fence else { return Err(holding.lost_error()) };
-    let question = Question { key: holding.key.as_bytes(), owner: &holding.owner, lease, meta: b"" };
+    let question = NodeQuestion { key: holding.key.as_bytes(), owner: &holding.owner, lease, meta: b"" };
     let servers = quorum.servers.len();
     let mut round = Round::begin(servers, fence, span(lease), instant(holding.client.clock().now()));
     let mut replies: FuturesUnordered<_> = (0..servers).map(|at| question.ask(quorum, at, Some(fence))).collect();
@@ -196,8 +198,8 @@ pub(super) async fn renew(
     while let Some((at, heard, error)) = replies.next().await {
         lasting = lasting.or(error);
         let send = match heard {
-            Heard::Asked(asked) => round.asked(at, asked),
-            Heard::Raising(raising) => round.raised(at, raising),
+            NodeReply::Asked(asked) => round.asked(at, asked),
+            NodeReply::Raising(raising) => round.raised(at, raising),
         };
         if holding.is_ended() {
             return Err(holding.lost_error());
@@ -208,16 +210,16 @@ pub(super) async fn renew(
             None => {}
         }
         match round.verdict() {
-            Verdict::Held { .. } => {
+            QuorumVerdict::Held { .. } => {
                 if let Some(under_way) = under_way.take() {
                     under_way.granted(lease)?;
                 }
             }
-            Verdict::Unheld(reason @ (Unheld::Taken | Unheld::Broken)) if under_way.is_some() => {
+            QuorumVerdict::Unheld(reason @ (Unheld::Taken | Unheld::Broken)) if under_way.is_some() => {
                 holding.lose(if reason == Unheld::Broken { BROKEN } else { TAKEN });
                 return Err(holding.lost_error());
             }
-            Verdict::Unheld(_) | Verdict::Pending => {}
+            QuorumVerdict::Unheld(_) | QuorumVerdict::Pending => {}
         }
     }
     if under_way.is_none() { Ok(()) } else { Err(lasting.unwrap_or(NO_MAJORITY)) }

@@ -192,7 +192,7 @@ fn check_breaker(ask: BreakerAsk, reply: &Reply) -> Result<(), String> {
         }
         (BreakerAsk::Force, [Bulk(state), Integer(0..)]) => require(is_state(state), "a state"),
         (BreakerAsk::Done, [Integer(0 | 1)]) => Ok(()),
-        (BreakerAsk::State, pairs) => require(pairs.len() == 42, "twenty-one fields"),
+        (BreakerAsk::State, pairs) => require(pairs.len() == 44, "twenty-two fields"),
         _ => Err("another shape was expected".into()),
     }
 }

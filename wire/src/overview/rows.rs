@@ -75,9 +75,9 @@ impl Field for &'static str {
 const OTHER_KINDS: [&str; 3] = ["idempotency", "flight", "limit"];
 
 /// The fields of a map, to be taken by name.
-struct NamedFields(Vec<(Value, Value)>);
+struct RowFields(Vec<(Value, Value)>);
 
-impl NamedFields {
+impl RowFields {
     fn of(value: Value) -> Result<Self, Unexpected> {
         match value.into_map()? {
             Value::Map(pairs) => Ok(Self(pairs)),
@@ -111,7 +111,7 @@ macro_rules! row {
             }
 
             fn read(value: Value) -> Result<Self, Unexpected> {
-                let mut fields = NamedFields::of(value)?;
+                let mut fields = RowFields::of(value)?;
                 Ok(Self { $($field: fields.take(stringify!($field))?,)* })
             }
         }

@@ -1,6 +1,7 @@
 //! Any command there can be. Bytes are leaked, so that commands can borrow them for as long as a test runs.
 
 pub mod ledger;
+mod overview;
 pub mod pages;
 pub mod parts;
 
@@ -355,5 +356,8 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
 
 /// Any command, of any kind alike.
 pub fn command() -> impl Strategy<Value = Command<'static>> {
-    Union::new([limits(), breakers(), holdings(), works_and_flights(), ledger::calls(), pages::drawn()].concat())
+    Union::new(
+        [limits(), breakers(), holdings(), works_and_flights(), ledger::calls(), overview::calls(), pages::drawn()]
+            .concat(),
+    )
 }
