@@ -385,7 +385,7 @@ ALSO = {
 }
 
 #: What is needed though its signature does not say so.
-NEEDED: dict[str, dict[str, Any]] = {"DeadLetters.park": {"aggregate": "a", "payload": b"p"}}
+NEEDED: dict[str, dict[str, Any]] = {"DeadLetters.park": {"aggregate": "a", "payload": b"p"}, "Retry": {"on": KeyError}}
 
 
 def is_named(argument: str, garbage: Any, text: str) -> bool:
