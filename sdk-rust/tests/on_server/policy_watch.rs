@@ -64,10 +64,10 @@ async fn every_change_is_told_in_order(url: &str) {
     policies.delete("old").await.unwrap();
     policies.set("old", TWO).await.unwrap();
     let mut told = Vec::new();
-    while told.len() < 2 || told.last() != Some(&change("old", 3, PolicyAction::Created)) {
+    // Until it is subscribed, two changes of one policy may be found as one: what was deleted and made again has then changed.
+    while told.len() < 2 || told.last().is_none_or(|(name, version, _)| (name.as_str(), *version) != ("old", 3)) {
         told.push(next(&mut changes).await);
     }
-    // Until it is subscribed, two changes of one policy may be found as one.
     let of_pay: Vec<_> = told.iter().filter(|(name, ..)| name == "pay").cloned().collect();
     assert_eq!(of_pay.last().map(|(_, version, _)| *version), Some(2));
     assert!(of_pay.is_sorted_by_key(|(_, version, _)| *version), "{told:?}");
