@@ -86,8 +86,8 @@ pub fn raise(
         None => Raised::Lost(why_lost(&step, owner, fence)),
         Some((_, Mode::Shared)) => Raised::NotExclusive,
         Some((held, Mode::Exclusive)) => match raise.excess(step.now) {
-            // What it holds already raises nothing, wherever the clock is.
-            Some(excess) if raise.fence > held => Raised::TooFarAhead(excess),
+            // What the server knows of already puts nothing ahead, wherever the clock is.
+            Some(excess) if !step.knows_of(raise.fence) => Raised::TooFarAhead(excess),
             _ => {
                 let fence = held.max(raise.fence);
                 if fence > held {

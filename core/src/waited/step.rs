@@ -99,6 +99,11 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         self.floor.heard_of(fence);
     }
 
+    /// Whether the server has issued this fence or a higher one, or has heard of it.
+    pub fn knows_of(&self, fence: u64) -> bool {
+        fence <= self.floor.highest()
+    }
+
     /// As many fences in a row; returns the first.
     pub fn issue_fences(&mut self, count: usize) -> u64 {
         let first = self.issue_fence();
