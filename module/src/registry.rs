@@ -10,8 +10,8 @@
 //!   SWAPDB                                  nothing: lists are kept by space, as timers are
 //! ```
 //! A name can be stale: a file's key that had expired is dropped without a word. So a walk opens each key, and believes it only if its
-//! value says the same number; else the slot is free. A value without a slot (Valkey 8.1 to 9.1.1 do not let us hear of renamed keys)
-//! gets one when it is next changed by a command.
+//! value says the same number; else the slot is free. Valkey 8.1 to 9.1.1 do not let us hear of renamed, moved and copied keys: such a
+//! key is not listed there until its value is made anew.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
