@@ -63,7 +63,7 @@ async fn every_change_is_told_in_order(url: &str) {
     policies.set("pay", TWO).await.unwrap();
     policies.delete("old").await.unwrap();
     policies.set("old", TWO).await.unwrap();
-    let mut told = Vec::new();
+    let mut told: Vec<(String, u64, PolicyAction)> = Vec::new();
     // Until it is subscribed, two changes of one policy may be found as one: what was deleted and made again has then changed.
     while told.len() < 2 || told.last().is_none_or(|(name, version, _)| (name.as_str(), *version) != ("old", 3)) {
         told.push(next(&mut changes).await);
