@@ -6,7 +6,7 @@
 //! ```text
 //!   started without proof that nothing was lost, or promoted ──▶ returning ── the delay is over ──▶ returned, once ──▶ not
 //! ```
-//! Without a delay a server is never returning. By the clock by which leases end. A clock that was set back starts the delay anew.
+//! A server that is asked for a lock without a delay is back at once. By the clock by which leases end. A clock that was set back starts the delay anew.
 //!
 //! Fences are put ahead when the server has *returned*, and not only when it started: those it forgot may have been raised
 //! beyond its own clock by as much as clocks differ, and by then its clock has come as far.
@@ -45,7 +45,11 @@ impl Returning {
     }
 
     pub fn look(&mut self, delay: Span, now: Instant) -> Return {
-        let Some(since) = self.since.filter(|_| !delay.is_zero()) else { return Return::Not };
+        let Some(since) = self.since else { return Return::Not };
+        if delay.is_zero() {
+            self.since = None;
+            return Return::Not;
+        }
         let since = since.min(now);
         self.since = Some(since);
         let ends = since.plus(delay);
@@ -87,6 +91,10 @@ mod tests {
         let mut returning = Returning::default();
         returning.begin(Instant::from_us(1_000));
         assert_eq!(returning.look(Span::ZERO, Instant::from_us(1_000)), Return::Not);
-        assert_eq!(returning.look(DELAY, Instant::from_us(1_000)), Return::In(DELAY), "one that is set later counts");
+        assert_eq!(
+            returning.look(DELAY, Instant::from_us(1_000)),
+            Return::Not,
+            "one that is set later is for later starts"
+        );
     }
 }
