@@ -1,0 +1,71 @@
+// The frame: who is here, where they are, and whether what they see is live.
+
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { forgetAll } from "./lib/live";
+import { parse, type Route } from "./lib/route";
+import { readTheme, refreshSession, session, sessionProblem, showTheme, useCell } from "./lib/store";
+import { ProblemBox, Skeleton } from "./ui/bits";
+import { Frame, Toasts } from "./ui/frame";
+import { Login } from "./views/login";
+import { view } from "./views/all";
+
+function useRoute(): Route {
+  const [route, setRoute] = useState(() => parse(location.hash));
+  useEffect(() => {
+    const changed = (): void => setRoute(parse(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
+
+function App() {
+  const now = useCell(session);
+  const problem = useCell(sessionProblem);
+  const route = useRoute();
+  const place = route.parts.join("/");
+  const { title, section, body } = view(route);
+  const isFirst = useRef(true);
+
+  useEffect(() => {
+    document.title = now?.role ? `${title} · Resil` : "Resil";
+    // A new page is announced and read from its heading; the first one keeps the browser's own start.
+    if (isFirst.current) isFirst.current = false;
+    else document.getElementById("title")?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, [place]);
+  useEffect(() => {
+    document.title = now?.role ? `${title} · Resil` : "Resil";
+  }, [title, now?.role]);
+  useEffect(() => {
+    if (now?.role === null) forgetAll();
+  }, [now?.role]);
+
+  if (now === null) {
+    return (
+      <main id="main" class="alone">
+        <h1>Resil</h1>
+        {problem ? <ProblemBox problem={problem} again={() => void refreshSession()} /> : <Skeleton rows={3} />}
+      </main>
+    );
+  }
+  if (now.role === null) {
+    return (
+      <>
+        <Login session={now} />
+        <Toasts />
+      </>
+    );
+  }
+  return (
+    <Frame session={now} section={section} title={title}>
+      {body}
+    </Frame>
+  );
+}
+
+showTheme(readTheme());
+const place = document.getElementById("app");
+if (place) render(<App />, place);
+void refreshSession();
