@@ -99,6 +99,8 @@ export class EventStream {
 
   start(): void {
     this.isStopped = false;
+    this.wasLive = false;
+    this.failures = 0;
     void this.connect();
   }
 

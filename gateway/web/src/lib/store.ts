@@ -129,9 +129,15 @@ const stream = new EventStream(
       if (event === "drain") connection.set({ ...connection.get(), isDraining: true });
       publish({ event, data: parsed });
     },
-    unauthenticated: () => void refreshSession(),
+    unauthenticated: () => void refreshSession().then(() => setTimeout(resume, RESUME_MS)),
   },
 );
+
+/** The stream was refused but the session is good after all, as after a restart of the gateway. */
+const RESUME_MS = 5_000;
+function resume(): void {
+  if (session.get()?.role && connection.get().state === "disconnected" && connection.get().retryAt === null) stream.start();
+}
 
 addEventListener("online", () => stream.hurry());
 document.addEventListener("visibilitychange", () => {
