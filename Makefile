@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages brokers
+.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages brokers browser web
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ run: module ## Start a server with the module on 127.0.0.1 (PORT=6379; Ctrl-C st
 demo: module ## Watch the commands at work, each with its reply explained
 	cargo run -q -p resil-tests --bin demo
 
-test: module servers languages brokers ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
+test: module servers languages brokers browser ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
 	@scripts/test
 
 python: module languages brokers ## Build and test the Python SDK alone
@@ -26,6 +26,9 @@ python: module languages brokers ## Build and test the Python SDK alone
 node: module languages brokers ## Build and test the Node SDK alone
 	@scripts/node build
 	@scripts/node test
+
+web: languages browser ## Check the gateway's dashboard and test it in Chromium
+	@scripts/web test
 
 versions: module languages ## Test the SDKs on Python 3.9 and 3.14 and on Node 18 and 26, with one library for all
 	cargo build -p resil-python -p resil-node -p resil-harness
@@ -49,6 +52,7 @@ lint: languages ## Check format and lints, warnings are errors
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	@scripts/python lint
 	@scripts/node lint
+	@scripts/web lint
 
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants
@@ -69,6 +73,9 @@ languages: # the same, and what the SDKs of Python and Node need
 
 brokers: # what the tests of workers and of the exporter need: RabbitMQ, Postgres and Prometheus, as programs and not as services
 	@scripts/setup --brokers
+
+browser: # what the tests of the dashboard need: Chromium
+	@scripts/setup --browser
 
 servers: setup # what testing needs: one Valkey for sure, newer servers if they can be had
 	@scripts/servers valkey-8.0

@@ -38,8 +38,12 @@ function App() {
   useEffect(() => {
     document.title = now?.role ? `${title} · Resil` : "Resil";
   }, [title, now?.role]);
+  // After the login the reader starts at the heading of the page that they asked for.
+  const roleBefore = useRef<string | null | undefined>(undefined);
   useEffect(() => {
     if (now?.role === null) forgetAll();
+    if (now?.role && roleBefore.current === null) document.getElementById("title")?.focus();
+    roleBefore.current = now?.role;
   }, [now?.role]);
 
   if (now === null) {

@@ -156,11 +156,15 @@ function entered(now: Session): void {
   if (now.role === null && before?.role) stream.stop();
 }
 
+const AGAIN_MS = 2_000;
+
 export async function refreshSession(): Promise<void> {
   try {
     entered(await get<Session>("/api/session"));
   } catch (error) {
     sessionProblem.set(error instanceof Problem ? error : new Problem(0, "UNKNOWN", "Error", String(error)));
+    // A gateway that is just starting is found without a click.
+    if (session.get() === null) setTimeout(() => session.get() ?? void refreshSession(), AGAIN_MS);
   }
 }
 

@@ -286,7 +286,8 @@ export interface Case {
 export interface CaseProgress {
   progress: Progress | null;
   verified: boolean;
-  unresolved: number;
+  /** Of what was given out; null before a redrive. */
+  unresolved: number | null;
 }
 
 export interface DryRun {

@@ -70,8 +70,8 @@ export function Meter({ value, max, tone = "info" }: { value: number; max: numbe
   const share = max > 0 ? Math.min(1, Math.max(0, value / max)) : 0;
   return (
     <svg class={`meter ${tone}`} viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" focusable="false">
-      <rect class="track" width="100" height="6" rx="3" />
-      <rect class="fill" width={share * 100} height="6" rx="3" />
+      <rect class="track" width="100" height="6" />
+      <rect class="fill" width={share * 100} height="6" />
     </svg>
   );
 }

@@ -16,10 +16,14 @@ export function Dialog({ title, close, wide = false, children }: { title: string
     const dialog = box.current;
     if (!dialog) return;
     const before = document.activeElement;
+    let isGone = false;
+    // Browsers may close it without asking, as for a second Esc.
+    dialog.addEventListener("close", () => isGone || closing.current());
     dialog.showModal();
     const first = dialog.querySelector<HTMLElement>("[data-first]") ?? dialog.querySelector<HTMLElement>("input,select,textarea,button.button");
     first?.focus();
     return () => {
+      isGone = true;
       if (dialog.open) dialog.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
       else document.getElementById("main")?.focus();
@@ -49,7 +53,6 @@ export function Dialog({ title, close, wide = false, children }: { title: string
         event.preventDefault();
         closing.current();
       }}
-      onClose={() => closing.current()}
     >
       <header>
         <h2 id={heading}>{title}</h2>

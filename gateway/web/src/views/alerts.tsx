@@ -27,7 +27,7 @@ export function AlertTable({ alerts, again }: { alerts: readonly AnyAlert[]; aga
     { id: "ledger", title: "Ledger", value: (row) => row.ledger ?? row.ledgerKey, show: (row) => <a href={link(["ledgers", row.ledgerKey])}>{row.ledger ?? row.ledgerKey}</a> },
     { id: "count", title: "Count", numeric: true, value: (row) => row.count, show: (row) => count(row.count) },
     { id: "at", title: "When", numeric: true, value: (row) => row.at, show: (row) => <Time at={row.at} /> },
-    { id: "seen", title: "Seen", fixed: true, value: (row) => row.seen, show: (row) => row.seen ? <span class="quiet">seen</span> : <ActButton needs="operate" small onClick={() => setChosen(row)} label={`Mark alert ${row.alert}, ${row.kind} of ${row.subject}, as seen`}>Mark as seen…</ActButton> },
+    { id: "seen", title: "Seen", fixed: true, value: (row) => row.seen, show: (row) => row.seen ? <span class="quiet">seen</span> : <ActButton needs="operate" small onClick={() => setChosen(row)} label={`Mark as seen… alert ${row.alert}, ${row.kind} of ${row.subject}`}>Mark as seen…</ActButton> },
   ];
   return (
     <>

@@ -1,7 +1,7 @@
 // One case: what was written down, and the redrive that it unlocks.
 
 import { useState } from "preact/hooks";
-import { post } from "../lib/api";
+import { post, Problem } from "../lib/api";
 import { useLive } from "../lib/live";
 import { api, link } from "../lib/route";
 import { plural } from "../lib/time";
@@ -15,8 +15,9 @@ import { Redrive } from "./redrive";
 
 export function CaseView({ ledger, id, step }: { ledger: string; id: string; step: string | null }) {
   const on = ["dead", "audit", "alert"];
-  const live = useLive<Case>(api(["ledgers", ledger, "cases", id]), { on, everyMs: 2_000 });
-  const progress = useLive<CaseProgress>(api(["ledgers", ledger, "cases", id, "progress"]), { on, everyMs: 1_000 });
+  const live = useLive<Case>(api(["ledgers", ledger, "cases", id]), { on, everyMs: 5_000 });
+  const isAtWork = ["running", "verifying", "draining"].includes(live.data?.redrive?.phase ?? "");
+  const progress = useLive<CaseProgress>(api(["ledgers", ledger, "cases", id, "progress"]), { on, everyMs: isAtWork ? 1_000 : 5_000 });
   const [closing, setClosing] = useState<"close" | "discard" | null>(null);
   const now = live.data;
   const unresolved = progress.data?.unresolved ?? 0;
@@ -51,7 +52,7 @@ export function CaseView({ ledger, id, step }: { ledger: string; id: string; ste
                   ["Opened", <><Time at={it.openedAt} /> by {it.actor ?? it.user ?? "somebody"}</>],
                   ...(it.closedAt !== null ? [[it.discarded ? "Discarded" : "Closed", <Time at={it.closedAt} />] as const] : []),
                   ...(it.autoUntil !== null ? [["Redrives by itself", <>ends <Time at={it.autoUntil} /></>] as const] : []),
-                  ["Not resolved", progress.data ? String(unresolved) : "–"],
+                  ["Not resolved", progress.data?.unresolved == null ? "–" : String(unresolved)],
                 ]}
               />
             </Panel>
@@ -65,14 +66,16 @@ export function CaseView({ ledger, id, step }: { ledger: string; id: string; ste
           confirm={closing === "close" ? "Close" : "Discard"}
           tone={closing === "close" ? "primary" : "danger"}
           reason={false}
-          done={closing === "close" ? `Case ${id} is closed` : `What was left of case ${id} is archived`}
+          done={closing === "close" ? `Case ${id} is closed` : `What was left of case ${id} is being archived`}
           close={() => setClosing(null)}
           act={async ({ actor }) => {
-            await post(api(["ledgers", ledger, "cases", id, "close"]), { discard: closing === "discard", actor });
+            const reply = await post<{ closed: boolean; unresolved: number }>(api(["ledgers", ledger, "cases", id, "close"]), { discard: closing === "discard", actor });
+            // A discard goes on in slices; a case with something left is not closed.
+            if (!reply.closed && closing === "close") throw new Problem(409, "UNRESOLVED", "Not closed", `${plural(reply.unresolved, "entry is", "entries are")} not resolved: redrive or discard them.`);
             again();
           }}
         >
-          <p>{closing === "close" ? "Everything under this case is resolved." : `Archives ${plural(unresolved, "entry", "entries")} that ${unresolved === 1 ? "was" : "were"} not handled. They are kept, but never delivered again.`}</p>
+          <p>{closing === "close" ? "Everything under this case is resolved." : "Archives every entry of the case that was not handled. They are kept, but never delivered again."}</p>
         </ActDialog>
       )}
     </Page>

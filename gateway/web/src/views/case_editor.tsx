@@ -87,7 +87,7 @@ export function NewCase({ ledger, groups: given }: { ledger: string; groups: rea
                   <span>{group}</span>
                   <span class="right">
                     <span class="quiet small">{count(known.data?.groups.find((each) => each.group === group)?.dead ?? 0)} dead</span>
-                    <button type="button" class="button small" aria-label={`Leave ${group} out`} onClick={() => setGroups(groups.filter((each) => each !== group))}>Leave out</button>
+                    <button type="button" class="button small" aria-label={`Leave out ${group}`} onClick={() => setGroups(groups.filter((each) => each !== group))}>Leave out</button>
                   </span>
                 </li>
               ))}

@@ -47,9 +47,9 @@ export function OverviewView() {
       <div class="columns">
         <Troubled />
         <LatestAlerts />
-        <Upstreams />
-        <Happening />
       </div>
+      <Upstreams />
+      <Happening />
     </Page>
   );
 }

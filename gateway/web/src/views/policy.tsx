@@ -119,7 +119,7 @@ function Editor({ name, stored, again }: { name: string; stored: Policy | null; 
   return (
     <Panel title="Document" aside={<CheckState checked={checked} />}>
       <div class="pad">
-        {isBehind && isChanged && <Conflict name={name} mine={text} base={base} stored={stored} keep={() => setBase(stored)} drop={() => { setBase(stored); setText(stored?.document ?? STARTER); }} />}
+        {isBehind && isChanged && dialog === null && <Conflict name={name} mine={text} base={base} stored={stored} keep={() => setBase(stored)} drop={() => { setBase(stored); setText(stored?.document ?? STARTER); }} />}
         <label for="document" class="hidden">Document, JSON or YAML</label>
         <textarea id="document" ref={area} class="code" spellcheck={false} autoComplete="off" wrap="off" rows={Math.min(28, Math.max(12, text.split("\n").length + 1))} value={text} readOnly={!may(role, "govern")} aria-invalid={checked !== undefined && !checked.valid} aria-describedby="document-check" onInput={(event) => setText(event.currentTarget.value)} />
         <p id="document-check" class={`hint${checked && !checked.valid ? " wrong" : ""}`} role="status">
@@ -212,7 +212,7 @@ function History({ name, versions, current, again }: { name: string; versions: P
       show: (row) => row.deleted || row.version === current ? null : (
         <span class="buttons">
           <button type="button" class="button small" aria-label={`Compare version ${row.version} with the stored one`} onClick={() => void open("compare", row.version)}>Compare</button>
-          <ActButton needs="govern" small onClick={() => void open("rollback", row.version)} label={`Roll back to version ${row.version}`}>Roll back…</ActButton>
+          <ActButton needs="govern" small onClick={() => void open("rollback", row.version)} label={`Roll back… to version ${row.version}`}>Roll back…</ActButton>
         </span>
       ),
     },

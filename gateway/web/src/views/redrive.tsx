@@ -137,7 +137,7 @@ export function Redrive({ ledger, it, live, again, wanted }: { ledger: string; i
                 ) : (
                   <p class="big" role="status">{now.progress ? PHASES[now.progress.phase] : ""}</p>
                 )}
-                {now.progress && <Figures progress={now.progress} unresolved={now.unresolved} />}
+                {now.progress && <Figures progress={now.progress} unresolved={now.unresolved} matched={tried?.matched ?? 0} />}
                 <div class="buttons start">
                   {now.progress !== null && ["running", "verifying"].includes(now.progress.phase) && <ActButton needs="operate" tone="danger" onClick={() => setDialog("stop")}>Stop…</ActButton>}
                   {!now.verified && now.progress !== null && ["stopped", "failed", "finished"].includes(now.progress.phase) && it.closedAt === null && <button type="button" class="button" onClick={() => { setAgain(true); setChosen("filter"); }}>Redrive what is left</button>}
@@ -186,8 +186,8 @@ const PHASES: Record<Progress["phase"], string> = {
   finished: "Everything was given out, but not everything is resolved.",
 };
 
-function Figures({ progress, unresolved }: { progress: Progress; unresolved: number }) {
-  const total = Math.max(progress.given + Math.max(0, unresolved - progress.active), progress.given, 1);
+function Figures({ progress, unresolved, matched }: { progress: Progress; unresolved: number | null; matched: number }) {
+  const total = Math.max(matched, progress.given, 1);
   return (
     <>
       <div class="progress">
@@ -195,11 +195,11 @@ function Figures({ progress, unresolved }: { progress: Progress; unresolved: num
       </div>
       <Facts
         rows={[
-          ["Given out", count(progress.given)],
+          ["Given out", matched > 0 ? `${count(progress.given)} of ${count(matched)}` : count(progress.given)],
           ["Resolved", count(progress.resolved)],
           ["Died again", count(progress.died)],
           ["At work", count(progress.active)],
-          ["Not resolved", count(unresolved)],
+          ["Not resolved", unresolved === null ? "–" : count(unresolved)],
           ["Rate", `${count(progress.rate.count)} per ${span(progress.rate.periodMs)}${progress.oneshot ? ", one attempt each" : ""}`],
           ["Started", <Time at={progress.startedAt} />],
         ]}

@@ -66,6 +66,8 @@ export class Watched {
 
   async go(hash = ""): Promise<void> {
     await this.page.goto(`${this.base}/${hash}`);
+    // Another fragment is no new document: let the new view be drawn before anybody looks.
+    await this.page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
     await this.page.locator("#title, .login").first().waitFor();
   }
 

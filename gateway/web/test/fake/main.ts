@@ -5,3 +5,4 @@ import { FakeGateway } from "./server";
 const gateway = new FakeGateway();
 gateway.lively();
 console.error(`fake gateway: ${await gateway.start(Number(process.argv[2] ?? 0))}`);
+setInterval(() => undefined, 60_000);

@@ -280,7 +280,7 @@ function cases(world: World, ask: Ask, it: FakeLedger, id: string | undefined, v
     case undefined:
       return one;
     case "progress":
-      return { progress: one.redrive, verified: one.redrive?.phase === "finished" && left.length === 0, unresolved: left.length };
+      return { progress: one.redrive, verified: one.redrive?.phase === "finished" && left.length === 0, unresolved: one.redrive === null ? null : left.length };
     case "dry-run":
       return { matched: matched.length, complete: true, sample: matched.slice(0, 5).map((entry) => entry.id) };
     case "redrive": {

@@ -46,7 +46,10 @@ export class FakeGateway {
   async start(port = 0): Promise<string> {
     const server = createServer((request, response) => void this.handle(request, response));
     this.server = server;
+    // A test that fails must not keep its process alive.
+    server.unref();
     server.on("connection", (socket) => {
+      socket.unref();
       this.sockets.add(socket);
       socket.on("close", () => this.sockets.delete(socket));
     });

@@ -1,0 +1,97 @@
+// Every view in turn, with the keyboard alone, narrow and wide, light and dark: nothing is missing, nothing is too wide,
+// nothing leaves the origin, nothing breaks the policy, and axe has no complaint. Runs against the fake gateway, or
+// against a real one whose address is in RESIL_GATEWAY.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { FakeGateway } from "../fake/server";
+import { Chromium, Watched } from "./chromium";
+
+const real = process.env["RESIL_GATEWAY"];
+const fake = new FakeGateway();
+let base = "";
+let browser: Chromium;
+
+before(async () => {
+  base = real ?? (await fake.start());
+  browser = await Chromium.start();
+});
+after(async () => {
+  await browser.stop();
+  if (real === undefined) await fake.stop();
+});
+
+const VIEWS = ["Overview", "Health", "In flight", "Circuits", "Limits", "Locks", "Bulkheads", "Policies", "Dead letters", "Alerts", "Audit"];
+
+/** Tab until a link or button with this name has the focus. */
+async function tabTo(page: Watched["page"], name: RegExp, max = 80): Promise<void> {
+  for (let turn = 0; turn < max; turn++) {
+    await page.keyboard.press("Tab");
+    const text = await page.evaluate(() => {
+      const here = document.activeElement;
+      return here?.getAttribute("aria-label") ?? here?.textContent?.trim() ?? "";
+    });
+    if (name.test(text)) return;
+  }
+  assert.fail(`Tab does not reach ${name}`);
+}
+
+test("the keyboard alone reaches every view, and each is accessible", async () => {
+  const watched = await browser.page(base);
+  const { page } = watched;
+  await watched.go();
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Skip to the content");
+  for (const name of VIEWS) {
+    await tabTo(page, new RegExp(`^${name}`));
+    await page.keyboard.press("Enter");
+    await page.locator("h1", { hasText: name }).waitFor();
+    await watched.settled();
+    assert.equal(await page.locator("nav [aria-current=page]").first().evaluate((link) => link.firstChild?.textContent), name);
+    if (name !== "Overview") assert.equal(await page.evaluate(() => document.activeElement?.id), "title", `${name}: the heading has the focus`);
+    assert.equal(await page.title(), `${name} · Resil`);
+    assert.equal(await page.locator(".problem").count(), 0, `${name} has a problem: ${await page.locator(".problem").allTextContents()}`);
+    await watched.axe(name);
+    await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+    await page.evaluate(() => document.querySelector<HTMLElement>(".skip")?.focus());
+  }
+  await page.locator(".connection.live").waitFor();
+  watched.clean("tour");
+  await page.close();
+});
+
+test("every detail page opens from its list", async () => {
+  const watched = await browser.page(base);
+  const { page } = watched;
+  for (const list of ["circuits", "locks", "bulkheads", "policies", "ledgers"]) {
+    await watched.go(`#/${list}`);
+    await watched.settled();
+    const first = page.locator("tbody a").first();
+    if ((await first.count()) === 0) continue;
+    await first.press("Enter");
+    await page.locator(".crumbs").waitFor();
+    await watched.settled();
+    assert.equal(await page.locator(".problem").count(), 0, list);
+    await watched.axe(`one of ${list}`);
+    await watched.fits(`one of ${list}`);
+  }
+  watched.clean("details");
+  await page.close();
+});
+
+for (const [width, scheme] of [[360, "dark"], [360, "light"], [1920, "dark"]] as const) {
+  test(`every view fits and has contrast at ${width} px, ${scheme}`, async () => {
+    const watched = await browser.page(base);
+    const { page } = watched;
+    await page.setViewportSize({ width, height: width === 360 ? 740 : 1080 });
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    for (const view of ["", "circuits", "limits", "locks", "bulkheads", "work", "policies", "policies/payments", "ledgers", "alerts", "audit", "health"]) {
+      await watched.go(`#/${view}`);
+      await watched.settled();
+      await watched.fits(`${view} at ${width}`);
+      if (width === 360 || view === "") await watched.axe(`${view} at ${width}, ${scheme}`);
+    }
+    watched.clean(`${width} ${scheme}`);
+    await page.close();
+  });
+}
