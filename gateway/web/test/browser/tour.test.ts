@@ -3,7 +3,7 @@
 // against a real one whose address is in RESIL_GATEWAY.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, beforeEach, test } from "node:test";
 import { FakeGateway } from "../fake/server";
 import { Chromium, Watched } from "./chromium";
 
@@ -14,12 +14,15 @@ let browser: Chromium;
 
 before(async () => {
   base = real ?? (await fake.start());
-  browser = await Chromium.start();
 });
 after(async () => {
-  await browser.stop();
   if (real === undefined) await fake.stop();
 });
+// A browser of its own for each: all ask one address, and a browser has six connections to it.
+beforeEach(async () => {
+  browser = await Chromium.start();
+});
+afterEach(() => browser.stop());
 
 const VIEWS = ["Overview", "Health", "In flight", "Circuits", "Limits", "Locks", "Bulkheads", "Policies", "Dead letters", "Alerts", "Audit"];
 
@@ -95,3 +98,20 @@ for (const [width, scheme] of [[360, "dark"], [360, "light"], [1920, "dark"]] as
     await page.close();
   });
 }
+
+test("the theme can be switched and is remembered", async () => {
+  const watched = await browser.page(base);
+  const { page } = watched;
+  await watched.go();
+  const ground = (): Promise<string> => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await ground();
+  await page.getByLabel("Theme").selectOption("dark");
+  assert.notEqual(await ground(), light);
+  await page.reload();
+  await page.locator("#title").waitFor();
+  assert.notEqual(await ground(), light);
+  assert.equal(await page.getByLabel("Theme").inputValue(), "dark");
+  await page.getByLabel("Theme").selectOption("system");
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage)), []);
+  await page.close();
+});
