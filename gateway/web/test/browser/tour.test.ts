@@ -18,7 +18,7 @@ before(async () => {
 after(async () => {
   if (real === undefined) await fake.stop();
 });
-// A browser of its own for each: all ask one address, and a browser has six connections to it.
+// A browser of its own for each, so that none starts with what another left behind.
 beforeEach(async () => {
   browser = await Chromium.start();
 });
