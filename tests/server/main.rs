@@ -18,6 +18,7 @@ mod cluster;
 mod compatibility;
 mod documents;
 mod hammer;
+mod idle;
 mod keys;
 mod leaving;
 mod loading;

@@ -69,6 +69,17 @@ fn what_is_due_first_is_given_first_and_then_what_came_first() {
 }
 
 #[test]
+fn a_take_of_many_gives_only_what_is_due() {
+    let mut key = Key::default();
+    for (id, seconds) in [("now", 5), ("at once", 10), ("later", 11), ("much later", 30)] {
+        key.retried(&fault(id).after(seconds * SECOND));
+    }
+    key.later(10 * SECOND);
+    assert_eq!(key.ids("t", 10), ["now", "at once"]);
+    assert_eq!(key.none("u"), Some(SECOND));
+}
+
+#[test]
 fn a_paused_ledger_gives_nothing() {
     let mut key = Key::default();
     key.retried(&fault("a"));
