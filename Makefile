@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages brokers browser web
+.PHONY: help run demo gateway test python node versions bench module wheel package lint mutants soak setup servers languages brokers browser web
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ run: module ## Start a server with the module on 127.0.0.1 (PORT=6379; Ctrl-C st
 
 demo: module ## Watch the commands at work, each with its reply explained
 	cargo run -q -p resil-tests --bin demo
+
+gateway: ## Start a gateway with a dashboard on 127.0.0.1:8056: memory://, two upstreams, some traffic
+	cargo run -q -p resil-gateway -- demo
 
 test: module servers languages brokers browser ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
 	@scripts/test

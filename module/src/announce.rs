@@ -50,8 +50,9 @@ pub fn publish_transition(
     now: Instant,
     details: &[(&str, &[u8])],
 ) {
-    let Transition { previous, new, generation, reason } = *transition;
+    let Transition { previous, new, previous_generation, generation, reason } = *transition;
     let mut message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
+    message["previous_generation"] = Value::from(previous_generation);
     // No caller gave one: an operator can still quote it.
     if message["correlation"].is_null() {
         message["correlation"] = Value::from(format!("{:016x}{:016x}", server::random_seed(), server::random_seed()));

@@ -377,7 +377,8 @@ fn judged(
     transitions: &mut u32,
 ) -> (String, i64) {
     let heard = listener.hear();
-    for (event, correlation) in heard.events.iter().zip(&heard.correlations) {
+    for (at, (event, correlation)) in heard.events.iter().zip(&heard.correlations).enumerate() {
+        assert_eq!(heard.previous_generations[at], json!(last.1), "each begins where the one before ended");
         let generation = event["generation"].as_i64().expect("a number");
         assert_eq!((&event["service"], &event["previous"]), (&json!(key), &json!(last.0)));
         assert!(generation > last.1 && event["new"] != event["previous"], "told twice: {event}");

@@ -19,6 +19,8 @@ pub struct Heard {
     pub events: Vec<Json>,
     /// The correlation of each. One that the server drew is not in `events`.
     pub correlations: Vec<Json>,
+    /// The generation that each began in, where it was a transition.
+    pub previous_generations: Vec<Json>,
     /// `(event, key)` of every notification under an event's name.
     pub notified: Vec<(String, Vec<u8>)>,
     /// `(key, event)` of every notification under a key's name.
@@ -41,8 +43,13 @@ impl Listener {
     }
 
     pub fn hear(&mut self) -> Heard {
-        let mut heard =
-            Heard { events: Vec::new(), correlations: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
+        let mut heard = Heard {
+            events: Vec::new(),
+            correlations: Vec::new(),
+            previous_generations: Vec::new(),
+            notified: Vec::new(),
+            at_keys: Vec::new(),
+        };
         self.send("PING");
         loop {
             let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server answers") {
@@ -81,6 +88,9 @@ impl Heard {
     /// `__keyevent@0__:res.breaker.open` says the key, `__keyspace@0__:key` the event.
     fn event(&mut self, mut event: Json) {
         self.correlations.push(event["correlation"].clone());
+        let previous = event.as_object_mut().and_then(|event| event.remove("previous_generation"));
+        assert_eq!(previous.is_some(), event["previous"] != event["new"], "transitions are a chain: {event}");
+        self.previous_generations.push(previous.unwrap_or_default());
         if is_drawn(&event["correlation"]) {
             event.as_object_mut().expect("a map").remove("correlation");
         } else if event["correlation"].is_null() {

@@ -8,13 +8,14 @@ use serde_json::Value;
 use crate::source::workspace;
 
 /// What a crate must never depend on, tests aside.
-const FORBIDDEN: [(&str, &[&str]); 7] = [
+const FORBIDDEN: [(&str, &[&str]); 8] = [
     ("resil-core", &["tokio", "rand", "fastrand", "redis", "redis-module", "resil-wire", "resil", "std-time"]),
     ("resil-wire", &["tokio", "redis", "redis-module", "rand", "resil", "futures-util"]),
     ("resil-module", &["tokio", "redis", "resil", "pyo3", "napi"]),
     ("resil", &["redis-module", "pyo3", "napi", "resil-module"]),
     ("resil-python", &["redis-module", "redis", "resil-core", "resil-wire", "resil-module", "napi"]),
     ("resil-node", &["redis-module", "redis", "resil-core", "resil-wire", "resil-module", "pyo3"]),
+    ("resil-gateway", &["redis-module", "redis", "resil-core", "resil-wire", "resil-module", "pyo3", "napi"]),
     ("resil-cli", &["redis-module", "redis", "resil-core", "resil-wire", "resil-module", "pyo3", "napi"]),
 ];
 

@@ -28,7 +28,7 @@ const OLD_WORDS: [&str; 19] = [
     "see to it",
 ];
 
-const PLACES: [(&str, &[&str]); 13] = [
+const PLACES: [(&str, &[&str]); 14] = [
     ("core", &["core/src"]),
     ("wire", &["wire/src"]),
     ("module", &["module/src"]),
@@ -36,6 +36,7 @@ const PLACES: [(&str, &[&str]); 13] = [
     ("sdk-python", &["sdk-python/src", "sdk-python/python", "sdk-python/README.md"]),
     ("sdk-node", &["sdk-node/src", "sdk-node/lib", "sdk-node/README.md"]),
     ("cli", &["cli", "deploy"]),
+    ("gateway", &["gateway"]),
     ("tests", &["tests", "core/tests", "wire/tests", "sdk-rust/tests", "sdk-python/tests", "sdk-node/test"]),
     ("benches", &["benches"]),
     ("examples", &["examples"]),

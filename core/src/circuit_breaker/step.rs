@@ -64,13 +64,13 @@ impl<'a> Draft<'a> {
 
     /// Every transition goes through here: a new generation, an edit, and the transition to be published.
     fn enter_after(&mut self, trips: u32, phase: Phase, reason: TransitionReason) {
-        let previous = self.breaker.name();
+        let (previous, previous_generation) = (self.breaker.name(), self.breaker.generation);
         let now_us = self.now.as_us().max(0) as u64;
         // The ceiling is that of the codec; only forged bytes could come near it.
         let generation = now_us.max(self.breaker.generation + 1).min(INSTANT_MAX_US as u64);
         self.edit(Edit::Enter { phase: Box::new(phase), generation, at_us: self.now.as_us(), trips });
         let new = self.breaker.name();
-        self.transitions.push(Transition { previous, new, generation, reason });
+        self.transitions.push(Transition { previous, new, previous_generation, generation, reason });
     }
 
     /// Opens the circuit, for longer with every trip in a row.

@@ -21,6 +21,8 @@ pub struct BreakerOutcome<V> {
 pub struct Transition {
     pub previous: StateName,
     pub new: StateName,
+    /// What is published in order is a chain: each begins where the one before ended.
+    pub previous_generation: u64,
     pub generation: u64,
     pub reason: TransitionReason,
 }

@@ -19,6 +19,7 @@
 //! - What changes something is asked once, with the actor and the reason that the caller names.
 //! - Keys are bytes. [`KeyKind::key`] makes the one that the SDKs use for a name, [`KeyKind::name`] reads it back.
 
+mod feed;
 mod overview;
 mod server;
 
@@ -31,8 +32,8 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::InfoCall;
 use resil_wire::lock::BreakCall;
 
+pub use self::feed::{EventFeed, ServerMessage};
 pub use self::overview::{KeyFilter, KeyRow, Ranking, RowField};
-pub use self::server::{EventFeed, ServerMessage};
 use crate::breaker::{Force, Snapshot, State};
 use crate::client::Client;
 use crate::dead_letters::{DeadLetters, DeadLettersSettings};

@@ -1,4 +1,4 @@
-//! The server itself: what it says of itself, what its user may do, and what it publishes. In memory there is none, and all of this is
+//! The server itself: what it says of itself, and what its user may do. In memory there is none, and all of this is
 //! refused.
 
 use std::time::Duration;
@@ -7,15 +7,9 @@ use resil_wire::reply::{Unexpected, Value};
 
 use super::Operator;
 use crate::backend::Backend;
-#[cfg(feature = "redis")]
-use crate::backend::redis::subscription::{Subscription, SubscriptionEnd, Subscriptions};
 use crate::error::Error;
 
-/// The channel of all events.
-#[cfg(feature = "redis")]
-const EVENTS: &str = "resil:events";
-
-fn no_server() -> Error {
+pub(super) fn no_server() -> Error {
     Error::InvalidArgument("memory:// is no server: name one, such as redis://127.0.0.1:6379".to_owned())
 }
 
@@ -83,71 +77,5 @@ impl Operator {
     pub async fn may(&self, user: &str, command: &[&str]) -> Result<bool, Error> {
         let words = [&["ACL", "DRYRUN", user], command].concat();
         text(&self.first(&words).await?).map(|verdict| verdict == "OK").map_err(|error| unexpected(&error))
-    }
-
-    /// Everything that the server publishes on `resil:events`, from now on.
-    pub fn events(&self) -> Result<EventFeed, Error> {
-        match self.client.backend() {
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => Ok(EventFeed { source: redis.subscriptions(), open: None }),
-            _ => Err(no_server()),
-        }
-    }
-}
-
-/// What a feed has to say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerMessage {
-    /// Messages are heard from now on. Again after a connection was lost: what was published meanwhile is not told.
-    Listening,
-    /// A JSON document; see docs/events.md.
-    Event(Vec<u8>),
-    /// The connection is gone; another one is opened.
-    Lost,
-}
-
-/// What the server publishes: see [`Operator::events`].
-pub struct EventFeed {
-    #[cfg(feature = "redis")]
-    source: Subscriptions,
-    #[cfg(feature = "redis")]
-    open: Option<Subscription>,
-}
-
-#[cfg(feature = "redis")]
-impl EventFeed {
-    /// The next message, however long that takes; `None` when the client was shut down. A user who may not subscribe is an error.
-    pub async fn next(&mut self) -> Result<Option<ServerMessage>, Error> {
-        loop {
-            let Some(subscription) = &mut self.open else {
-                let Some(mut fresh) = self.source.next().await else { return Ok(None) };
-                match fresh.subscribe(&[EVENTS.to_owned()]).await {
-                    Ok(()) => {
-                        self.source.went_well();
-                        self.open = Some(fresh);
-                        return Ok(Some(ServerMessage::Listening));
-                    }
-                    Err(SubscriptionEnd::Refused) => {
-                        return Err(Error::PermissionDenied("to subscribe; the ACL rule is: +subscribe &resil:events"));
-                    }
-                    Err(SubscriptionEnd::Broken) => continue,
-                }
-            };
-            match subscription.hear().await {
-                Ok(Some(message)) => return Ok(Some(ServerMessage::Event(message.payload))),
-                Ok(None) => {}
-                Err(_) => {
-                    self.open = None;
-                    return Ok(Some(ServerMessage::Lost));
-                }
-            }
-        }
-    }
-}
-
-#[cfg(not(feature = "redis"))]
-impl EventFeed {
-    pub async fn next(&mut self) -> Result<Option<ServerMessage>, Error> {
-        Ok(None)
     }
 }

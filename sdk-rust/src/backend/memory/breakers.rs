@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
-    Breaker, BreakerOutcome, Phase, admit, configure, force, report, reset, tally, view,
+    Breaker, BreakerOutcome, Phase, Transition as BreakerTransition, admit, configure, force, report, reset, tally,
+    view,
 };
 use resil_core::policy::breaker_baseline::Baseline;
 use resil_wire::breaker::state::write_state;
@@ -15,6 +16,7 @@ use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Forced, ReportCall, Tall
 use resil_wire::command::Reply;
 use resil_wire::reply::Value;
 
+use super::channels::{EVERYTHING, MemoryNews};
 use super::refused;
 use super::store::{Store, Touch, When};
 use crate::error::Error;
@@ -105,7 +107,15 @@ impl Store {
         if let Some(last) = transitions.last() {
             self.changes.publish(key, last);
         }
+        for transition in &transitions {
+            self.tell_of_move(key, transition);
+        }
         Ok(verdict)
+    }
+
+    /// Those who hear of everything.
+    pub(super) fn tell_of_move(&self, key: &[u8], transition: &BreakerTransition) {
+        self.news.publish(EVERYTHING, &MemoryNews::Moved { key: key.to_vec(), transition: *transition });
     }
 }
 

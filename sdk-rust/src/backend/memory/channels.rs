@@ -6,7 +6,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::waited::Ending;
+
+use crate::policies::watch::PolicyNews;
+
+/// What a server would publish on `resil:events`, as far as it is told in memory.
+#[derive(Debug, Clone)]
+pub(crate) enum MemoryNews {
+    Moved { key: Vec<u8>, transition: BreakerTransition },
+    Policy(PolicyNews),
+}
 
 /// What is published on a channel. False: nobody hears it any more.
 pub(crate) type Hear<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
@@ -41,6 +51,9 @@ impl<T> Channels<T> {
         }
     }
 }
+
+/// The channel of all [`MemoryNews`].
+pub(super) const EVERYTHING: &[u8] = b"";
 
 /// The channel of losses: what the owners of one client begin with, as on a server.
 pub(super) fn owners_of(ending: &Ending) -> &[u8] {

@@ -18,6 +18,7 @@ use resil_wire::policy::{
 };
 use resil_wire::reply::Value;
 
+use super::channels::{EVERYTHING, MemoryNews};
 use super::store::{State, Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use super::{Memory, refused};
@@ -97,6 +98,7 @@ impl Store {
             let news = PolicyNews { key: key.to_vec(), version: changed.version, action: changed.action.into() };
             self.policies.publish(key, &news);
             self.policies.publish(b"", &news);
+            self.news.publish(EVERYTHING, &MemoryNews::Policy(news));
         }
         Ok(Reply::PolicyChanged(changed))
     }

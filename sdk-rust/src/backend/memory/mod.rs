@@ -45,7 +45,8 @@ use resil_wire::command::{Allowed, Command, Reply};
 use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
-pub(crate) use self::channels::Hear;
+use self::channels::EVERYTHING;
+pub(crate) use self::channels::{Hear, MemoryNews};
 pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
@@ -214,6 +215,11 @@ impl Memory {
     /// `hear` is told when the policy at `key`, or any if that is empty, is set or deleted, by any caller.
     pub fn hear_policy(&self, key: &[u8], hear: Hear<PolicyNews>) {
         self.store.policies.subscribe(key, hear);
+    }
+
+    /// `hear` is told of every transition of a breaker and of every change of a policy.
+    pub fn hear_everything(&self, hear: Hear<MemoryNews>) {
+        self.store.news.subscribe(EVERYTHING, hear);
     }
 
     /// The breaker at `key` is adaptive for as long as the result is kept.

@@ -23,7 +23,7 @@ use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
 use super::breakers::Baselines;
-use super::channels::Channels;
+use super::channels::{Channels, MemoryNews};
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
@@ -166,6 +166,7 @@ pub(super) struct Store {
     pub changes: Channels<BreakerTransition>,
     /// Policies that were set or deleted, by their keys; all of them under an empty one.
     pub policies: Channels<PolicyNews>,
+    pub news: Channels<MemoryNews>,
     pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
     /// The keys that were refused most.
@@ -187,6 +188,7 @@ impl Store {
             losses: Channels::default(),
             changes: Channels::default(),
             policies: Channels::default(),
+            news: Channels::default(),
             baselines: Baselines::default(),
             clock_watch: Mutex::default(),
             denied: Mutex::default(),

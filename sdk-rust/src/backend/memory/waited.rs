@@ -310,6 +310,7 @@ impl Store {
         }
         for transition in &transitions {
             self.changes.publish(key, transition);
+            self.tell_of_move(key, transition);
         }
     }
 

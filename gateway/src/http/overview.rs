@@ -1,0 +1,161 @@
+//! The first page, limits, work in flight, health, upstreams and the audit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use resil::health::Status;
+use resil::limiter::Limit;
+use resil::operator::limit_key;
+use resil::overview::OverviewFilter;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acts::{Asked, Looker};
+use super::{Reply, rows};
+use crate::errors::Problem;
+use crate::now_ms;
+use crate::run::Gateway;
+
+/// Rows that are looked at for the numbers of the first page.
+const COUNTED_MAX: usize = 20_000;
+const RANKED: usize = 128;
+const AUDIT_MAX: usize = 1_000;
+
+fn redis(gateway: &Gateway) -> Value {
+    let health = gateway.client.health();
+    let status = match (&health.reason, health.overall) {
+        (None, _) => "healthy",
+        (Some(_), Status::Unhealthy) => "unhealthy",
+        (Some(_), _) => "degraded",
+    };
+    json!({"status": status, "reason": health.reason, "since": health.since.map(crate::epoch_ms)})
+}
+
+pub async fn show(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
+    let filter = OverviewFilter { most: COUNTED_MAX, ..OverviewFilter::default() };
+    let overview = gateway.client.overview();
+    let (circuits, locks, bulkheads, policies, ledgers, denied) = tokio::try_join!(
+        overview.breakers(&filter),
+        overview.locks(&filter),
+        overview.bulkheads(&filter),
+        overview.policies(&filter),
+        overview.ledgers(&filter),
+        overview.denied(RANKED),
+    )?;
+    let in_state = |wanted: &str| circuits.iter().filter(|row| row.state == wanted).count();
+    let sum = |of: fn(&resil::overview::LedgerRow) -> i64| ledgers.iter().map(of).sum::<i64>();
+    Ok(Json(json!({
+        "circuits": {"total": circuits.len(), "open": in_state("open") + in_state("forced-open"), "halfOpen": in_state("half-open"),
+            "forced": circuits.iter().filter(|row| row.forced_by.is_some()).count()},
+        "locks": {"held": locks.len(), "contended": locks.iter().filter(|row| row.state == "contended").count(),
+            "waiters": locks.iter().map(|row| row.waiters).sum::<i64>()},
+        "bulkheads": {"total": bulkheads.len(), "full": bulkheads.iter().filter(|row| row.state == "full").count()},
+        "policies": {"live": policies.iter().filter(|row| row.state == "live").count()},
+        "deadLetters": {"ledgers": ledgers.len(), "dead": sum(|row| row.dead), "casesOpen": sum(|row| row.cases_open),
+            "alertsUnseen": sum(|row| row.alerts_unseen)},
+        "denied": {"topEstimate": denied.iter().map(|row| row.estimate).sum::<i64>()},
+        "health": {"status": gateway.health.overall(), "services": gateway.health.views().len()},
+        "redis": redis(&gateway),
+        "calls": {"inFlight": gateway.drain.in_flight(), "total": gateway.calls.total.load(Relaxed),
+            "failed": gateway.calls.failed.load(Relaxed), "refused": gateway.calls.refused.load(Relaxed)},
+        "serverNow": now_ms(),
+    })))
+}
+
+#[derive(Deserialize)]
+pub struct RankAsked {
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+pub async fn limits(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RankAsked>) -> Reply {
+    let denied = gateway.client.overview().denied(asked.limit.unwrap_or(50).clamp(1, RANKED)).await?;
+    let policies = gateway.client.policies().list().await?;
+    let limits: Vec<Value> = policies
+        .iter()
+        .filter_map(|policy| {
+            let document: Value = serde_json::from_str(&policy.policy).ok()?;
+            let limit = document.get("rateLimit").filter(|limit| !limit.is_null())?;
+            Some(json!({"policy": policy.name, "version": policy.version, "rateLimit": limit}))
+        })
+        .collect();
+    Ok(Json(json!({ "denied": rows(&denied)?, "limits": limits })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeekAsked {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    subject: Option<String>,
+    #[serde(default)]
+    key: Option<String>,
+    limit: u32,
+    period_ms: u64,
+    #[serde(default)]
+    burst: Option<String>,
+    #[serde(default)]
+    window: Option<String>,
+}
+
+pub async fn peek(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<PeekAsked>) -> Reply {
+    let key = match (&asked.key, &asked.name, &asked.subject) {
+        (Some(key), _, _) if !key.is_empty() => key.as_bytes().to_vec(),
+        (_, Some(name), Some(subject)) => limit_key(name, subject.as_bytes())?,
+        _ => return Err(Problem::wrong("key, or name and subject, are needed")),
+    };
+    let period = Duration::from_millis(asked.period_ms);
+    let is_window = asked.window.as_deref().is_some_and(|text| matches!(text, "1" | "true" | "yes"));
+    let mut limit = if is_window { Limit::window(asked.limit, period) } else { Limit::new(asked.limit, period) };
+    if let Some(burst) = asked.burst.as_deref().filter(|text| !text.is_empty()) {
+        limit = limit.burst(burst.parse().map_err(|_| Problem::wrong_field("burst", "must be a number"))?);
+    }
+    let verdict = gateway.client.operator().limit(&key, &limit).await?;
+    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    Ok(Json(json!({"allowed": verdict.granted > 0, "limit": verdict.limit, "remaining": verdict.remaining,
+        "retryAfterMs": verdict.retry_after.map(ms), "resetAfterMs": ms(verdict.reset_after)})))
+}
+
+pub async fn work(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
+    let overview = gateway.client.overview();
+    let (waiting, held) = tokio::try_join!(overview.waiting(RANKED), overview.held(RANKED))?;
+    Ok(Json(
+        json!({"waiting": rows(&waiting)?, "held": rows(&held)?, "calls": gateway.calls.json(), "callsInFlight": gateway.calls.count()}),
+    ))
+}
+
+pub async fn health(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
+    Ok(Json(gateway.health.json(gateway.reporter.is_reporter())))
+}
+
+pub async fn upstreams(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
+    let mut all = Vec::new();
+    for upstream in gateway.upstreams.iter() {
+        let key = gateway.policies.circuit_key(&upstream.policy)?;
+        let snapshot = gateway.client.operator().breaker(key.as_bytes()).await.ok();
+        let kind = match upstream.config.kind {
+            crate::config::UpstreamKind::Grpc => "grpc",
+            crate::config::UpstreamKind::Http => "http",
+        };
+        all.push(json!({"name": upstream.name, "kind": kind, "policy": upstream.policy, "circuitKey": key,
+            "state": snapshot.map(|snapshot| snapshot.state.text()), "calls": upstream.counts.calls.load(Relaxed),
+            "failed": upstream.counts.failed.load(Relaxed), "refused": upstream.counts.refused.load(Relaxed),
+            "inFlight": upstream.counts.in_flight.load(Relaxed)}));
+    }
+    Ok(Json(json!({ "upstreams": all })))
+}
+
+pub async fn audit(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RankAsked>) -> Reply {
+    let limit = asked.limit.unwrap_or(200).clamp(1, AUDIT_MAX);
+    let own = gateway.audit.latest(limit);
+    let mut all: Vec<Value> = own.iter().filter_map(|event| serde_json::to_value(&**event).ok()).collect();
+    // What ledgers store is shown beside it; without the server only our own.
+    all.extend(super::ledgers::stored_audit(&gateway).await.unwrap_or_default());
+    all.sort_by_key(|event| std::cmp::Reverse(event["at"].as_u64()));
+    all.truncate(limit);
+    Ok(Json(json!({ "audit": all })))
+}

@@ -1,0 +1,121 @@
+//! Changes of health: one event for each, from one of several gateways, delivered at least once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::State;
+use axum::routing::post;
+use parking_lot::Mutex;
+use resil_gateway::config::Config;
+use resil_gateway::health::HealthState;
+use resil_gateway::run;
+use resil_harness::Server;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::scene::{config, store_policies, within};
+
+#[derive(Default)]
+struct Inbox {
+    events: Mutex<Vec<Value>>,
+    refuses: AtomicBool,
+}
+
+/// Somebody who wants to know.
+async fn webhook(inbox: Arc<Inbox>) -> String {
+    let take = async |State(inbox): State<Arc<Inbox>>, headers: http::HeaderMap, body: String| {
+        if headers.get("authorization").is_none_or(|value| value != "Bearer hook-secret") {
+            return http::StatusCode::UNAUTHORIZED;
+        }
+        if inbox.refuses.load(Ordering::Relaxed) {
+            return http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        inbox.events.lock().push(serde_json::from_str(&body).expect("JSON"));
+        http::StatusCode::ACCEPTED
+    };
+    let router = axum::Router::new().route("/events", post(take)).with_state(inbox);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}/events")
+}
+
+fn told(event: &Value) -> (String, String, String) {
+    let (_, told) = event["events"].as_object().and_then(|events| events.iter().next()).expect("one event");
+    let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+    (text("service"), text("previous_status"), text("current_status"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_gateways_send_one_event_for_each_change() {
+    let server = Server::fresh();
+    store_policies(&server.url()).await;
+    let inbox = Arc::new(Inbox::default());
+    let hook = webhook(Arc::clone(&inbox)).await;
+    let (stop, is_broken) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let example = resil_gateway::demo::HttpExample::start(Arc::clone(&is_broken), stop.clone()).await.expect("a port");
+    let own = || -> Config {
+        let text = "services: { example: { probe: http, upstream: example, path: /items/1 } }\n";
+        let mut config = config(&server.url(), "127.0.0.1:1", &example.address.to_string(), text);
+        let url = resil_gateway::config::Secret::new(hook.clone());
+        let token = Some(resil_gateway::config::Secret::new("hook-secret"));
+        config.health.webhooks = vec![resil_gateway::config::WebhookConfig { url, token, token_file: None }];
+        config
+    };
+    let one = run::start(own()).await.expect("started");
+    let two = run::start(own()).await.expect("started");
+    let both = |state: HealthState| {
+        let (one, two) = (Arc::clone(&one.gateway), Arc::clone(&two.gateway));
+        move || {
+            let are = one.health.overall() == state && two.health.overall() == state;
+            let known =
+                [&one, &two].iter().all(|gateway| gateway.health.views().iter().all(|view| view.state.is_some()));
+            async move { are && known }
+        }
+    };
+    within("both know", both(HealthState::Healthy)).await;
+    within("one reports", || async { one.gateway.reporter.is_reporter() != two.gateway.reporter.is_reporter() }).await;
+    for number in 0..6 {
+        let state = if number % 2 == 0 { HealthState::Unhealthy } else { HealthState::Healthy };
+        is_broken.store(state == HealthState::Unhealthy, Ordering::Relaxed);
+        within("both see it", both(state)).await;
+        within("it is sent", || async { inbox.events.lock().len() > number }).await;
+    }
+    // The reporter goes, in the middle of a change that nobody could be told of; the other one takes over.
+    inbox.refuses.store(true, Ordering::Relaxed);
+    is_broken.store(true, Ordering::Relaxed);
+    within("both see it", both(HealthState::Unhealthy)).await;
+    let (reporter, heir) = if one.gateway.reporter.is_reporter() { (one, two) } else { (two, one) };
+    reporter.end().await;
+    inbox.refuses.store(false, Ordering::Relaxed);
+    within("the heir sends it", || async { inbox.events.lock().len() > 6 }).await;
+    is_broken.store(false, Ordering::Relaxed);
+    within("and goes on", || async { inbox.events.lock().len() > 7 }).await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let events = inbox.events.lock().clone();
+    // At least once, by one id: copies of one event are the same.
+    let mut by_id: BTreeMap<String, Value> = BTreeMap::new();
+    let mut order = Vec::new();
+    for event in &events {
+        let id = event["jti"].as_str().expect("an id").to_owned();
+        match by_id.get(&id) {
+            Some(known) => assert_eq!(known, event),
+            None => {
+                order.push(told(event));
+                by_id.insert(id, event.clone());
+            }
+        }
+    }
+    let (sick, well) = ("unhealthy".to_owned(), "healthy".to_owned());
+    let expected: Vec<_> = (0..8)
+        .map(|number| {
+            let (before, after) = if number % 2 == 0 { (&well, &sick) } else { (&sick, &well) };
+            ("example".to_owned(), before.clone(), after.clone())
+        })
+        .collect();
+    assert_eq!(order, expected);
+    println!("8 changes, {} deliveries", events.len());
+    assert_eq!(heir.end().await, 0);
+    stop.cancel();
+}
