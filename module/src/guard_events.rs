@@ -31,7 +31,7 @@ pub fn announce(call: &Call<'_>, key: &[u8], guard: &Guard, edits: &[GuardEdit],
     for edit in edits {
         match edit {
             GuardEdit::Published(publication) => {
-                publish_for_key(call, key, &published(key, guard, &publication.version, now));
+                publish_for_key(call, key, &published(call.db(), key, guard, &publication.version));
             }
             GuardEdit::Moved(transition) => {
                 counters().breaker.transitions.add(1);
@@ -48,7 +48,7 @@ pub fn announce(call: &Call<'_>, key: &[u8], guard: &Guard, edits: &[GuardEdit],
     }
 }
 
-fn published(key: &[u8], guard: &Guard, version: &PolicyVersion, now: Instant) -> Value {
+fn published(db: i32, key: &[u8], guard: &Guard, version: &PolicyVersion) -> Value {
     let before = guard.versions.iter().find(|before| before.version < version.version);
     let action = match (&version.document, before.and_then(|before| before.document.as_ref())) {
         (None, _) => "deleted",
@@ -57,11 +57,13 @@ fn published(key: &[u8], guard: &Guard, version: &PolicyVersion, now: Instant) -
     };
     json!({
         "event": "policy",
+        "db": db,
         "key": text(key),
         "action": action,
         "version": version.version,
         "actor": text(&version.actor),
         "reason": text(&version.reason),
-        "time_ms": now.as_us() / 1_000,
+        // As GET and LIST say it.
+        "time_ms": version.at.as_us() / 1_000,
     })
 }

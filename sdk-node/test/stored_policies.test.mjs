@@ -113,6 +113,57 @@ onBoth('changes are watched until the client is closed', async (url) => {
   await watching;
 });
 
+onBoth('none of the changes after a watch is missed', async (url) => {
+  const operator = await connect(url);
+  for (let number = 0; number < 5; number += 1) {
+    const watcher = await connect(url);
+    const changes = await watcher.policies.watch();
+    for (const most of [2, 3, 4]) await operator.policies.set(`p${number}`, attempts(most));
+    await operator.policies.delete(`p${number}`);
+    const told = [];
+    for (let change = 0; change < 4; change += 1) told.push((await changes.next()).value.version);
+    assert.deepEqual(told, [1n, 2n, 3n, 4n]);
+    await watcher.shutdown();
+  }
+});
+
+onBoth('several wait for a change, and all end when it is closed', async (url) => {
+  const [operator, watcher] = [await connect(url), await connect(url)];
+  const changes = await watcher.policies.watch();
+  const waiting = [changes.next(), changes.next(), changes.next()];
+  await operator.policies.set('one', ONE);
+  await operator.policies.set('other', ONE);
+  await sleep(200);
+  changes.close();
+  const ended = await Promise.all(waiting);
+  assert.deepEqual(ended.flatMap(({ value }) => value?.name ?? []).sort(), ['one', 'other']);
+  assert.equal(ended.filter(({ done }) => done).length, 1);
+});
+
+test('a user who may not watch is told what is missing', async () => {
+  const server = await startServer();
+  await server.say('ACL', 'SETUSER', 'deaf', 'on', '>secret', '~*', 'resetchannels', '+@all');
+  const client = await connect(`redis://deaf:secret@127.0.0.1:${server.port}`);
+  await assert.rejects(client.policies.watch(), { code: 'PERMISSION_DENIED', message: /&resil:events/ });
+});
+
+test('calls wait for a place in the guard', async () => {
+  const { url } = await startServer();
+  const client = await connect(url);
+  await client.policies.set('pay', { timeout: { attempt: '5s' }, sharedBulkhead: { maxConcurrentCalls: 2, maxWait: '20s', maxQueue: 50 } });
+  const pay = await client.policy('pay');
+  let [inside, most] = [0, 0];
+  const begun = Date.now();
+  await Promise.all(Array.from({ length: 12 }, () => pay.call(async () => {
+    inside += 1;
+    most = Math.max(most, inside);
+    await sleep(5);
+    inside -= 1;
+  })));
+  assert.ok(most <= 2, `${most} at once`);
+  assert.ok(Date.now() - begun < 4_000, '12 calls of 5 ms, two at once');
+});
+
 onBoth('a watch that is left is over', async (url) => {
   const client = await connect(url);
   const changes = await client.policies.watch();

@@ -367,10 +367,7 @@ ALSO = {
     "duration": "the time",
     "text": "file|document",
     "words": "command",
-    "name": "there is no policy|no stored policy|has no partition|has no version",
-    "expecting": "VERSION|IF must",
-    "document": "is not known",
-    "version": "has no version|VERSION",
+    "name": "has no partition",
     "fn": "coroutine",
     # A ledger checks these, and names them as its command does.
     "kind": "TYPE",
@@ -393,7 +390,7 @@ def is_named(argument: str, garbage: Any, text: str) -> bool:
         return True  # it was called, and said something
     if text == "the options name nothing to change":
         return True  # of Breaker.configure: None is what is not there
-    inside = [key for key in garbage if isinstance(key, str)] if isinstance(garbage, dict) else []
+    inside = [str(key) for key in garbage] if isinstance(garbage, dict) else []
     words = [argument, *inside, *ALSO.get(argument, argument).split("|")]
     return any(word.lower() in text.lower() for word in words)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -193,6 +195,73 @@ def test_a_watch_that_is_closed_is_over(url: str, run: Any) -> None:
     run(main())
 
 
+def test_a_watch_that_is_closed_ends_for_all_who_wait(url: str, run: Any) -> None:
+    async def main() -> None:
+        operator, watcher = await resil.connect(url), await resil.connect(url)
+        changes = await watcher.policies.watch()
+        waiting = [asyncio.ensure_future(changes.__anext__()) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        waiting[3].cancel()  # the last who asked is not the one who is woken
+        await operator.policies.set("one", ONE)
+        await operator.policies.set("other", ONE)
+        await until(lambda: sum(task.done() for task in waiting) == 3)
+        changes.close()
+        ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), BOUND)
+        told = sorted(change["name"] for change in ended if isinstance(change, dict))
+        assert told == ["one", "other"]
+        assert sum(isinstance(end, StopAsyncIteration) for end in ended) == 1
+
+    run(main())
+
+
+def test_none_of_the_changes_after_a_watch_is_missed(url: str, run: Any) -> None:
+    async def main() -> None:
+        operator = await resil.connect(url)
+        for number in range(5):
+            watcher = await resil.connect(url)
+            changes = await watcher.policies.watch()
+            for most in (2, 3, 4):
+                await operator.policies.set(f"p{number}", attempts(most))
+            await operator.policies.delete(f"p{number}")
+            told = [await asyncio.wait_for(changes.__anext__(), BOUND) for _ in range(4)]
+            assert [change["version"] for change in told] == [1, 2, 3, 4]
+            await watcher.shutdown()
+
+    run(main())
+
+
+def test_a_user_who_may_not_watch_is_told_what_is_missing(servers: Any) -> None:
+    server = servers.start()
+    server.say("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
+    client = resil.connect(f"redis://deaf:secret@127.0.0.1:{server.port}").wait()
+    with pytest.raises(resil.PermissionDeniedError, match="&resil:events"):
+        client.policies.watch().wait()
+
+
+def test_calls_wait_for_a_place_in_the_guard(servers: Any) -> None:
+    server = servers.start()
+    client = resil.connect(server.url).wait()
+    places = {"maxConcurrentCalls": 2, "maxWait": "20s", "maxQueue": 50}
+    client.policies.set("pay", {"timeout": {"attempt": "5s"}, "sharedBulkhead": places}).wait()
+    pay = client.policy("pay").wait()
+    inside, most = [], []
+
+    def work() -> None:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.005)
+        inside.pop()
+
+    threads = [threading.Thread(target=pay.call, args=(work,)) for _ in range(12)]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND)
+    assert len(most) == 12 and max(most) <= 2
+    assert time.monotonic() - begun < 4.0, "12 calls of 5 ms, two at once"
+
+
 def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> None:
     client = resil.connect("memory://").wait()
     path = tmp_path / "policies.yaml"
@@ -210,9 +279,23 @@ def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> No
         assert time.monotonic() < end, "the file is looked at every second"
         time.sleep(0.02)
     assert (pay.order, pay.call(lambda: 7), watched.problem) == (["total", "attempt"], 7, None)
+    path.write_text("policies: { orders: { timeout: { total: 3s } } }")
+    watched.look()
+    assert watched.problem is None and pay.call(lambda: 7) == 7
+    assert pay.problem is not None and "no policy of the name" in pay.problem
+    invalid = "policies: { pay: { timeout: { total: 0 } } }"
+    path.write_text(invalid)
+    watched.look()
     path.unlink()
     watched.look()
-    assert pay.call(lambda: 7) == 7 and watched.problem is not None
+    assert pay.call(lambda: 7) == 7 and watched.problem is not None and "cannot be read" in watched.problem
+    path.write_text(invalid)
+    watched.look()
+    assert watched.problem is not None and "policies.pay.timeout.total" in watched.problem, "it is there again, and as wrong as before"
+    path.unlink()
+    os.mkfifo(path)
+    watched.look()
+    assert watched.problem is not None and "regular file" in watched.problem
     with pytest.raises(resil.InvalidArgumentError, match="there is no policy"):
         watched.policy("nothing")
 

@@ -12,7 +12,8 @@
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
 //! `resil:events:<key>` for each breaker that was asked, or that has a listener, and for each stored policy that is followed; `resil:events` while
 //! policies are watched. So a process hears only of what it uses, on one connection, which is
-//! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
+//! opened with the first of them and closed when none is left. A user who may not subscribe is warned once. `resil:events` is asked for by itself:
+//! a user who may not hear of everything still hears of what it uses.
 //!
 //! # The task
 //! One for each client while anything is subscribed to, on its background runtime. It keeps the client only while it has
@@ -43,6 +44,8 @@ use crate::policies::watch::{PolicyInbox, PolicyNews};
 const LINGER: Duration = Duration::from_secs(30);
 /// The channel of all events.
 const EVERYTHING: &str = "resil:events";
+/// Before a user who may not subscribe to that asks again: an operator may have granted it.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -196,6 +199,28 @@ impl Events {
         self.wanted.lock().watches.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// This user may not subscribe to something.
+    fn was_refused(&self) {
+        self.watches().iter().for_each(|inbox| inbox.is_refused());
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "this user may not subscribe to resil:*: losses, and changes of breakers and policies, are noticed later; \
+                 the ACL rule is: +subscribe +unsubscribe &resil:*"
+            );
+        }
+    }
+
+    /// A new watch has to be told whether it is heard.
+    async fn until_new_watch(&self) {
+        while !self.has_new_watch() {
+            self.changed.notified().await;
+        }
+    }
+
+    fn has_new_watch(&self) -> bool {
+        self.watches().iter().any(|inbox| inbox.is_new())
+    }
+
     /// Whatever breakers and policies of `channel` know may not be true any more. False if there are none.
     fn refresh(&self, channel: &str) -> bool {
         let wanted = self.wanted.lock();
@@ -245,13 +270,11 @@ async fn attend(client: WeakClient, mut source: Subscriptions, mut running: Runn
             }
             Err(SubscriptionEnd::Broken) => {}
             Err(SubscriptionEnd::Refused) => {
-                if !events.has_warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        "this user may not subscribe to resil:*: losses and changes of breakers are noticed later; \
-                         the ACL rule is: +subscribe +unsubscribe &resil:*"
-                    );
+                events.was_refused();
+                tokio::select! {
+                    () = source.was_refused() => {}
+                    () = events.until_new_watch() => {}
                 }
-                source.was_refused().await;
             }
         }
     }
@@ -266,6 +289,7 @@ async fn listen_on(
 ) -> Result<(), SubscriptionEnd> {
     let mut subscribed = HashSet::new();
     let mut is_due = true;
+    let mut refused_at: Option<Instant> = None;
     loop {
         if is_due {
             let Some(client) = client.upgrade() else { return Ok(()) };
@@ -274,7 +298,8 @@ async fn listen_on(
             if wanted.is_empty() {
                 return Ok(());
             }
-            let fresh: Vec<String> = wanted.difference(&subscribed).cloned().collect();
+            let fresh = wanted.difference(&subscribed).filter(|channel| *channel != EVERYTHING);
+            let fresh: Vec<String> = fresh.cloned().collect();
             let over: Vec<String> = subscribed.difference(&wanted).cloned().collect();
             if !fresh.is_empty() {
                 subscription.subscribe(&fresh).await?;
@@ -296,10 +321,16 @@ async fn listen_on(
             for channel in &fresh {
                 events.refresh(channel);
             }
-            if fresh.iter().any(|channel| channel == EVERYTHING) {
-                events.watches().iter().for_each(|inbox| inbox.may_have_missed());
-            }
+            let was_watched = subscribed.contains(EVERYTHING);
             subscribed = wanted;
+            if subscribed.remove(EVERYTHING)
+                && (was_watched || watch_all(events, &mut subscription, &mut refused_at).await?)
+            {
+                subscribed.insert(EVERYTHING.to_owned());
+                // One that came later has missed nothing.
+                let is_new = |inbox: &&Arc<PolicyInbox>| !was_watched || inbox.is_new();
+                events.watches().iter().filter(is_new).for_each(|inbox| inbox.is_subscribed());
+            }
         }
         tokio::select! {
             message = subscription.hear() => {
@@ -314,12 +345,39 @@ async fn listen_on(
     }
 }
 
+/// Subscribes to everything. False if this user may not; then that is asked again a minute later, or for a new watch.
+async fn watch_all(
+    events: &Events,
+    subscription: &mut Subscription,
+    refused_at: &mut Option<Instant>,
+) -> Result<bool, SubscriptionEnd> {
+    let is_early = refused_at.is_some_and(|refused| refused.elapsed() < REFUSED_PAUSE);
+    if is_early && !events.has_new_watch() {
+        return Ok(false);
+    }
+    match subscription.subscribe(&[EVERYTHING.to_owned()]).await {
+        Ok(()) => Ok(true),
+        Err(SubscriptionEnd::Broken) => Err(SubscriptionEnd::Broken),
+        Err(SubscriptionEnd::Refused) => {
+            *refused_at = Some(Instant::now());
+            events.was_refused();
+            Ok(false)
+        }
+    }
+}
+
 fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Message) {
     if message.channel.starts_with(late::CHANNEL) {
         return late.told(&message.payload);
     }
     if message.channel == EVERYTHING {
-        if let Some(news) = PolicyNews::read(&message.payload) {
+        let own_db = |client: &Client| match client.backend() {
+            Backend::Redis(redis) => redis.db(),
+            _ => 0,
+        };
+        if let Some(client) = client.upgrade()
+            && let Some(news) = PolicyNews::read(&message.payload, own_db(&client))
+        {
             events.watches().iter().for_each(|inbox| inbox.put(news.clone()));
         }
         return;

@@ -27,6 +27,7 @@ pub(crate) mod watch;
 pub use followed::FollowedPolicy;
 pub use watch::{PolicyEvent, PolicyWatch};
 
+use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
@@ -35,7 +36,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use resil_core::guard::SetAction;
 use resil_wire::command::{Command, Reply};
 #[cfg(feature = "redis")]
-use resil_wire::overview::{OverviewCall, OverviewKind};
+use resil_wire::overview::{OverviewCall, OverviewKind, OverviewRow};
 use resil_wire::policy::{PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall};
 use resil_wire::reply::Value;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,40 @@ use crate::settings::span_text;
 
 /// How many policies of a list are read at once.
 const READ_AT_ONCE: usize = 64;
+/// How many rows the server puts into one reply.
+#[cfg(feature = "redis")]
+const LISTED_AT_ONCE: u32 = 1_000;
+
+/// A version, and when it was stored: versions begin anew when a server loses its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VersionSeen {
+    pub version: u64,
+    /// Since the Unix epoch, where that is known.
+    pub at_ms: Option<u64>,
+}
+
+impl VersionSeen {
+    fn is_same(self, other: Self) -> bool {
+        self.version == other.version && self.at_ms.zip(other.at_ms).is_none_or(|(at, other)| at == other)
+    }
+
+    /// It has no higher number, and was stored later.
+    fn began_anew_after(self, other: Self) -> bool {
+        self.version <= other.version && self.at_ms.zip(other.at_ms).is_some_and(|(at, other)| at > other)
+    }
+}
+
+fn whole_ms(at: Duration) -> Option<u64> {
+    u64::try_from(at.as_millis()).ok()
+}
+
+/// Which policies there are, in order.
+enum Listed {
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only a server lists versions"))]
+    Versions(Vec<(String, VersionSeen)>),
+    /// Those of deleted ones among them.
+    Names(Vec<String>),
+}
 
 impl Client {
     /// The policies that are stored in the server.
@@ -150,13 +185,17 @@ impl PolicyChange {
 
     async fn make(self) -> Result<PolicyChanged, Error> {
         keys::check_name(&self.name)?;
+        if let Some(expected) = self.expected.filter(|expected| i64::try_from(*expected).is_err()) {
+            let text = format!("expecting must be from 0 to {}, got {expected}", i64::MAX);
+            return Err(Error::InvalidArgument(text));
+        }
         let document = match &self.to {
             ChangeTo::Document(document) => Some(document.clone()),
             ChangeTo::Nothing => None,
             ChangeTo::Version(version) => {
                 let found = self.client.policies().get_version(&self.name, *version).await?;
                 let missing =
-                    || format!("{:?} has no version {version} to go back to: history() lists them", self.name);
+                    || format!("the policy of the name {:?} has no version {version}: history() lists them", self.name);
                 Some(found.ok_or_else(|| Error::InvalidArgument(missing()))?.policy)
             }
         };
@@ -175,7 +214,11 @@ impl PolicyChange {
             }
             Ok(other) => Err(odd(&other)),
             Err(Error::InvalidArgument(text)) if text.starts_with("NOPOLICY") => {
-                Err(Error::InvalidArgument(format!("there is no stored policy {:?}: nothing to delete", self.name)))
+                Err(Error::InvalidArgument(format!("{}: nothing to delete", followed::nothing_stored(&self.name))))
+            }
+            Err(Error::InvalidArgument(text)) if text.starts_with("VERSION") => {
+                let named = format!("version {}, as expecting says", expected.unwrap_or_default());
+                Err(Error::InvalidArgument(text.replace("the version that IF names", &named)))
             }
             Err(error) => Err(error),
         }
@@ -252,30 +295,70 @@ impl Policies {
 
     /// All policies there are, by name. A server lists them (`RES.LIST`); one that is too old, or a user who may not list, costs a SCAN of all keys.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>, Error> {
-        // RES.LIST POLICY is to take the place of the scan, once it is there.
-        let keys = match self.client.backend() {
-            Backend::Memory(memory) => memory.policy_keys(),
+        let names = match self.listed().await? {
+            Listed::Versions(versions) => versions.into_iter().map(|(name, _)| name).collect(),
+            Listed::Names(names) => names,
+        };
+        self.read_all(names).await
+    }
+
+    /// The versions of all policies there are. Where the server lists them, none has to be read.
+    async fn versions(&self) -> Result<Vec<(String, VersionSeen)>, Error> {
+        match self.listed().await? {
+            Listed::Versions(versions) => Ok(versions),
+            Listed::Names(names) => self.read_versions(names).await,
+        }
+    }
+
+    async fn read_versions(&self, names: Vec<String>) -> Result<Vec<(String, VersionSeen)>, Error> {
+        let stored = self.read_all(names).await?;
+        let seen = |policy: &StoredPolicy| VersionSeen { version: policy.version, at_ms: whole_ms(policy.at) };
+        Ok(stored.into_iter().map(|policy| (policy.name.clone(), seen(&policy))).collect())
+    }
+
+    async fn listed(&self) -> Result<Listed, Error> {
+        let name_in = |key: &[u8]| keys::name_in("policy", key);
+        let names = |keys: Vec<Vec<u8>>| {
+            let mut names: Vec<String> = keys.iter().filter_map(|key| name_in(key)).collect();
+            names.sort();
+            names.dedup();
+            Listed::Names(names)
+        };
+        match self.client.backend() {
+            Backend::Memory(memory) => Ok(names(memory.policy_keys())),
             #[cfg(feature = "redis")]
             Backend::Redis(redis) => {
                 let pattern = keys::named("policy", "*");
-                let (live, pattern_of) = (Some("live"), Some(pattern.as_bytes()));
+                let all = OverviewCall::all(OverviewKind::Policy);
                 let call = OverviewCall {
-                    state: live,
-                    pattern: pattern_of,
-                    limit: 1_000,
-                    ..OverviewCall::all(OverviewKind::Policy)
+                    state: Some("live"),
+                    pattern: Some(pattern.as_bytes()),
+                    limit: LISTED_AT_ONCE,
+                    ..all
                 };
-                match redis.list(call, usize::MAX).await {
-                    Ok(rows) => rows.iter().map(|row| row.key().to_vec()).collect(),
-                    Err(_) => redis.scan(&pattern, "resil-pol").await?,
+                let rows = match redis.list(call, usize::MAX).await {
+                    // The server is too old for it, or this user may not.
+                    Err(Error::ModuleMissing | Error::PermissionDenied(_)) => {
+                        return redis.scan(&pattern, "resil-pol").await.map(names);
+                    }
+                    rows => rows?,
+                };
+                // A key that moves to another node may be listed twice.
+                let mut versions = BTreeMap::new();
+                for row in rows {
+                    if let OverviewRow::Policy(row) = row
+                        && let Some(name) = name_in(&row.key)
+                    {
+                        let at_ms = row.since_ms.and_then(|at| u64::try_from(at).ok());
+                        let seen = VersionSeen { version: row.version.unsigned_abs(), at_ms };
+                        let newest = versions.entry(name).or_insert(seen);
+                        *newest = seen.max(*newest);
+                    }
                 }
+                Ok(Listed::Versions(versions.into_iter().collect()))
             }
-            _ => Vec::new(),
-        };
-        let mut names: Vec<String> = keys.iter().filter_map(|key| keys::name_in("policy", key)).collect();
-        names.sort();
-        names.dedup();
-        self.read_all(names).await
+            _ => Ok(Listed::Names(Vec::new())),
+        }
     }
 
     /// Those of these names that are there.

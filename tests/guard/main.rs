@@ -19,6 +19,7 @@ mod async_waits;
 mod copies;
 mod malformed;
 mod raw_examples;
+mod refusals;
 mod waiting;
 
 use redis::Connection;

@@ -1,5 +1,7 @@
 //! No input aborts the server, and nothing malformed changes anything.
 
+use resil_harness::{error_text, ok};
+
 use crate::ask;
 use crate::driven::{Say, start_driven};
 
@@ -89,4 +91,27 @@ fn a_malformed_document_changes_nothing() {
         assert!(error.starts_with(&format!("-INVALID {path} ")), "{document}: {error}");
         assert_eq!(connection.digest("p"), before, "{document}");
     }
+}
+
+/// The table of core, row by row: stored, it is refused with its path; checked, it says the same.
+#[test]
+fn two_hundred_malformed_documents_are_refused_by_path_and_change_nothing() {
+    const TABLE: &str = include_str!("../../core/tests/policy/malformed.txt");
+    let (_server, mut connection) = start_driven();
+    ask(&mut connection, r#"RES.POLICY SET p {"retry":{"maxAttempts":2}}"#);
+    let (before, mut refused) = (connection.digest("p"), 0);
+    for line in TABLE.lines().skip(1) {
+        let mut fields = line.splitn(3, '\t');
+        let (Some(path), Some(_), Some(document)) = (fields.next(), fields.next(), fields.next()) else {
+            panic!("{line}")
+        };
+        let error = error_text(&mut connection, &["RES.POLICY", "SET", "p", document]);
+        assert!(error.starts_with(&format!("INVALID {path} ")), "{document}: {error}");
+        let checked: Vec<String> =
+            redis::from_redis_value(ok(&mut connection, &["RES.POLICY", "CHECK", document])).expect("texts");
+        assert_eq!((checked[0].as_str(), checked[1].as_str()), ("INVALID", path), "{document}");
+        refused += 1;
+    }
+    assert!(refused >= 200, "{refused}");
+    assert_eq!(connection.digest("p"), before);
 }

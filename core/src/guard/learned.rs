@@ -92,9 +92,13 @@ impl Learned {
 
     /// Whether calls of this class are shed while so many places are taken.
     pub(super) fn sheds(&mut self, settings: &Settings, priority: Priority, active: usize) -> bool {
-        let Some(rules) = &settings.shedding else { return false };
-        let (active, max) = (active.min(HOLDERS_MAX) as u32, self.max(settings) as u32);
-        self.shedder.refuses(rules, priority, active, max)
+        let max = self.max(settings);
+        shed_by(&mut self.shedder, max, settings, priority, active)
+    }
+
+    /// The same for a call that has waited; nothing is remembered of it.
+    pub(super) fn would_shed(&self, settings: &Settings, priority: Priority, active: usize) -> bool {
+        shed_by(&mut { self.shedder }, self.max(settings), settings, priority, active)
     }
 
     /// Whether the throttle lets no call through.
@@ -121,4 +125,9 @@ impl Learned {
     pub(super) fn heap_bytes(&self) -> usize {
         self.leftovers.heap_bytes()
     }
+}
+
+fn shed_by(shedder: &mut Shedder, max: usize, settings: &Settings, priority: Priority, active: usize) -> bool {
+    let Some(rules) = &settings.shedding else { return false };
+    shedder.refuses(rules, priority, active.min(HOLDERS_MAX) as u32, max as u32)
 }

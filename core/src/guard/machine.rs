@@ -7,7 +7,7 @@ use super::encoding::{decode_edits, decode_guard, encode_edits, encode_guard};
 use super::layers::{PlaceNow, mended_limit};
 use super::request::{Admitted, EnterRefusal, EnterRequest, Layer, LayerRefusal, RefusedFor};
 use super::state::Guard;
-use super::step::{decide, place, take, take_back};
+use super::step::{decide, place, shed_in_queue, take, take_back};
 use crate::circuit_breaker::mended_clock;
 use crate::codec::{self, Buffer, Malformed};
 use crate::rate_limit::{Ask, Wait};
@@ -127,13 +127,16 @@ impl Machine for Guards {
         GuardEdit::Ended { number: fence, at, how }
     }
 
-    /// The limit, the breaker and the experiment are asked again when a place is free.
+    /// All but the throttle are asked again when a place is free: the policy may have changed since.
     fn turn(step: &OpenStep<'_, Self>, head: &Waiter<EnterRequest>, _at: Instant) -> Turn<EnterRefusal> {
         if step.state().settings().is_none() {
             return Turn::Refuse(EnterRefusal::NoPolicy);
         }
         if place(step, true) != PlaceNow::Free {
             return Turn::Wait;
+        }
+        if let Some(refusal) = shed_in_queue(step, &head.request) {
+            return Turn::Refuse(EnterRefusal::Layer(refusal));
         }
         match decide(step, &head.request, None, PlaceNow::Free) {
             Ok(_) => Turn::Grant,

@@ -129,11 +129,30 @@ fn turn_away(step: &mut Step<'_>, request: &EnterRequest, subject: Option<Subjec
         }
         learned.throttles(settings, request.random, now).then_some((Layer::Throttle, RefusedFor::Overload))
     });
-    let ((layer, reason), guard) = (turned_away?, step.state());
+    let (layer, reason) = turned_away?;
+    turned_away_by(step, request, subject, layer, reason)
+}
+
+fn turned_away_by(
+    step: &Step<'_>,
+    request: &EnterRequest,
+    subject: Option<Subject<'_>>,
+    layer: Layer,
+    reason: RefusedFor,
+) -> Option<LayerRefusal> {
+    let (guard, now) = (step.state(), step.now);
     let asking = Asking { guard, settings: guard.settings()?, request, subject, place: PlaceNow::Free, now };
     let wait = guard.tickets.first_to_end().map_or(Span::ZERO, |ticket| now.until(ticket.ends));
     let wait = if layer == Layer::Shed { wait } else { THROTTLED_FOR };
     Some(asking.refused(layer, Wait::For(wait), reason))
+}
+
+/// A class may be shed by now that was not when the call began to wait. Else a lower class would be let in while a higher one is shed.
+pub(super) fn shed_in_queue(step: &Step<'_>, request: &EnterRequest) -> Option<LayerRefusal> {
+    let guard = step.state();
+    let is_shed = guard.learned.would_shed(guard.settings()?, request.priority, guard.tickets.active());
+    let class = RefusedFor::Class(request.priority);
+    if is_shed { turned_away_by(step, request, None, Layer::Shed, class) } else { None }
 }
 
 /// Asks the other layers. What the limit would become comes back if all agree.

@@ -178,4 +178,50 @@ proptest! {
             }
         }
     }
+
+    /// A call that waits may be of a class that is shed by the time a place is free: policies change.
+    #[test]
+    fn no_class_is_admitted_from_the_queue_while_a_higher_one_is_shed(
+        events in vec((0..6usize, 0..8usize), 1..60),
+    ) {
+        const PCT: [usize; 4] = [40, 50, 60, 90];
+        const CHANGES: [&str; 4] = [
+            r#"{"bulkhead":{"maxConcurrentCalls":4,"maxQueue":20}}"#,
+            r#"{"bulkhead":{"maxConcurrentCalls":4,"maxQueue":20},"shedding":{"background":40,"low":50,"normal":60,"high":90}}"#,
+            r#"{"bulkhead":{"maxConcurrentCalls":2,"maxQueue":20},"shedding":{"background":40,"low":50,"normal":60,"high":90}}"#,
+            r#"{"bulkhead":{"maxConcurrentCalls":9,"maxQueue":20},"shedding":{"background":40,"low":50,"normal":60,"high":90}}"#,
+        ];
+        let mut key = Key::with(CHANGES[0]);
+        let (mut is_shedding, mut inside, mut classes) = (false, Vec::new(), std::collections::HashMap::new());
+        for (at, (event, which)) in events.into_iter().enumerate() {
+            match event {
+                0..=2 => {
+                    let priority = which % 5;
+                    let request = EnterRequest { priority: Priority::ALL[priority], ..request() };
+                    let asked = key.ask(&format!("o{at}"), request, Some(100_000));
+                    classes.insert(key.id(), priority);
+                    if let Decision::Granted(admitted) = asked {
+                        key.told.push((key.id(), Ok(admitted)));
+                    }
+                }
+                3 | 4 if !inside.is_empty() => {
+                    let ticket = inside.remove(which % inside.len());
+                    key.exit(ticket, Report::Ok);
+                }
+                _ => {
+                    key.set(CHANGES[which % 4]);
+                    is_shedding = which % 4 != 0;
+                }
+            }
+            let told: Vec<_> = key.told.drain(..).filter_map(|(id, told)| told.ok().map(|told| (id, told.ticket))).collect();
+            let (max, active) = (key.view().max.unwrap() as usize, key.view().active);
+            for (nth, (id, ticket)) in told.iter().enumerate() {
+                let (class, taken) = (classes[id], active + nth - told.len());
+                inside.push(*ticket);
+                if is_shedding && class < PCT.len() {
+                    prop_assert!(taken * 100 < PCT[class] * max, "class {class} was let in at {taken} of {max}");
+                }
+            }
+        }
+    }
 }

@@ -179,7 +179,7 @@ export class StoredPolicies {
   check(document: string | object): Promise<string>;
   /** The policy of this name, or one of its last 20 versions; null if there is none. */
   get(name: string, version?: number | bigint): Promise<StoredPolicy | null>;
-  /** All policies there are, by name. A server is asked for its keys with SCAN. */
+  /** All policies there are, by name. A server lists them; one that is too old, or a user who may not list, costs a SCAN of all keys. */
   list(): Promise<StoredPolicy[]>;
   /** The last 20 versions, the newest first. */
   history(name: string): Promise<PolicyRecord[]>;

@@ -94,7 +94,9 @@ impl Policy {
         let problem = match &self.0 {
             PolicySource::Made(_) => None,
             PolicySource::Followed(policy) => policy.problem(),
-            PolicySource::Watched(watched, _) => watched.problem(),
+            PolicySource::Watched(watched, last) => {
+                watched.problem().or_else(|| watched.policy(last.lock().name()).err())
+            }
         };
         problem.map(|problem| problem.to_string())
     }

@@ -116,7 +116,7 @@ impl PyStoredPolicies {
         }))
     }
 
-    /// All policies there are, by name. A server is asked for its keys with SCAN.
+    /// All policies there are, by name. A server lists them; one that is too old, or a user who may not list, costs a SCAN of all keys.
     fn list(&self) -> PyResult<Pending> {
         let policies = self.policies()?;
         Ok(Pending::shown("policies.list()", async move { policies.list().await }))
@@ -128,7 +128,8 @@ impl PyStoredPolicies {
         Ok(Pending::shown("policies.history()", async move { policies.history(&name).await }))
     }
 
-    /// Changes of all policies from now on, one by one: `async for change in await client.policies.watch()`.
+    /// Changes of all policies from now on, one by one: `async for change in await client.policies.watch()`. It is there when the server will tell
+    /// of them; raises if that takes longer than 5 s, or if this user may not subscribe to `resil:events`.
     fn watch(&self) -> PyResult<Pending> {
         let policies = self.policies()?;
         Ok(Pending::new("policies.watch()", async move {

@@ -249,7 +249,9 @@ impl PyPolicy {
         let problem = match &self.0.policy {
             PolicySource::Made(_) => None,
             PolicySource::Followed(policy) => policy.problem(),
-            PolicySource::Watched(watched, _) => watched.problem(),
+            PolicySource::Watched(watched, last) => {
+                watched.problem().or_else(|| watched.policy(last.lock().name()).err())
+            }
         };
         problem.map(|problem| problem.to_string())
     }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::StreamExt;
 use futures_util::stream::Stream;
@@ -171,7 +171,32 @@ impl PyTakenLetter {
 type Rows = Pin<Box<dyn Stream<Item = PyResult<Object>> + Send>>;
 
 /// What comes one by one, until it is closed.
-pub struct RowStream(OfProcess<Arc<Mutex<Option<Rows>>>>);
+pub struct RowStream(OfProcess<Arc<RowSource>>);
+
+struct RowSource {
+    rows: Mutex<Option<Rows>>,
+    callers: Arc<RowCallers>,
+}
+
+/// Who waits for a row: several tasks and threads may. Each is woken when there is one, and when there will be none.
+#[derive(Default)]
+struct RowCallers(Mutex<Vec<Waker>>);
+
+impl RowCallers {
+    fn add(&self, caller: &Waker) {
+        let mut callers = self.0.lock();
+        if !callers.iter().any(|known| known.will_wake(caller)) {
+            callers.push(caller.clone());
+        }
+    }
+}
+
+impl Wake for RowCallers {
+    fn wake(self: Arc<Self>) {
+        let callers = std::mem::take(&mut *self.0.lock());
+        callers.into_iter().for_each(Waker::wake);
+    }
+}
 
 /// Messages as they come: to be looped over with `for`, or with `async for` in a coroutine.
 #[pyclass(module = "resil", name = "LetterStream", frozen, generic)]
@@ -199,28 +224,35 @@ impl PyLetterStream {
 
 impl RowStream {
     pub fn new(rows: impl Stream<Item = PyResult<Object>> + Send + 'static) -> Self {
-        Self(OfProcess::new(Arc::new(Mutex::new(Some(Box::pin(rows))))))
+        let (rows, callers) = (Mutex::new(Some(Box::pin(rows) as Rows)), Arc::default());
+        Self(OfProcess::new(Arc::new(RowSource { rows, callers })))
     }
 
     pub fn next_row(&self) -> Running {
-        let rows = self.0.clone();
+        let source = self.0.clone();
         Box::pin(poll_fn(move |context| {
-            if let Err(forked) = rows.generation().check() {
+            if let Err(forked) = source.generation().check() {
                 return Poll::Ready(Err(forked));
             }
             // Waiting for each other would be for ever: one of them has the GIL.
-            let Some(mut rows) = rows.try_lock() else {
+            let Some(mut rows) = source.rows.try_lock() else {
                 return Poll::Ready(Err(PyRuntimeError::new_err("these are being asked for elsewhere")));
             };
             let Some(running) = &mut *rows else { return Poll::Ready(none()) };
-            match running.as_mut().poll_next(context) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Some(row)) => Poll::Ready(row),
+            source.callers.add(context.waker());
+            let waker = Waker::from(Arc::clone(&source.callers));
+            let row = match running.as_mut().poll_next(&mut Context::from_waker(&waker)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(row)) => row,
                 Poll::Ready(None) => {
                     *rows = None;
-                    Poll::Ready(none())
+                    none()
                 }
-            }
+            };
+            drop(rows);
+            // The others ask again.
+            waker.wake();
+            Poll::Ready(row)
         }))
     }
 
@@ -228,8 +260,9 @@ impl RowStream {
     pub fn close(&self) -> PyResult<()> {
         self.0.generation().check()?;
         let _inside = runtime::enter()?;
-        let rows = self.0.try_lock().map(|mut rows| rows.take());
+        let rows = self.0.rows.try_lock().map(|mut rows| rows.take());
         drop(rows.ok_or_else(|| PyRuntimeError::new_err("these are being asked for elsewhere"))?);
+        Waker::from(Arc::clone(&self.0.callers)).wake();
         Ok(())
     }
 }

@@ -109,7 +109,7 @@ impl Client {
         let read = self.policies().get(name).await;
         let in_use = match (read, otherwise) {
             (Ok(Some(stored)), _) => InUse::of(self, name, stored, None)?,
-            (Ok(None), None) => return Err(Error::InvalidArgument(format!("there is no stored policy {name:?}"))),
+            (Ok(None), None) => return Err(Error::InvalidArgument(nothing_stored(name))),
             (Err(error), None) => return Err(error),
             (unread, Some(settings)) => {
                 let settings = PolicySettings { name: Some(name.to_owned()), ..settings.clone() };
@@ -138,6 +138,10 @@ impl Client {
         new.listen();
         Ok(FollowedPolicy(new))
     }
+}
+
+pub(super) fn nothing_stored(name: &str) -> String {
+    format!("there is no stored policy of the name {name:?}")
 }
 
 fn not_stored(name: &str) -> Error {

@@ -1,14 +1,15 @@
 //! Changes of stored policies, as they happen.
 //!
 //! # What is promised
-//! - Every change since [`Policies::watch`] returned is told of, in order for each policy: by name, with the version it led to.
+//! - [`Policies::watch`] returns when the server will tell. Every change since then is told of, in order for each policy: by name, with the version
+//!   it led to.
 //! - Messages may be lost. What is stored is compared after each reconnect, and once a minute; of several changes that were missed
 //!   the last one is told. Policies that were not known before are found by listing, which takes at most one hundredth of the time:
 //!   after a listing that took long the next one waits.
 //! - It ends when the client is shut down. While the server is away it waits.
 //!
 //! A listing asks for all policies of the server (`RES.LIST`, or SCAN by type where that is not to be had): watch in a few tools, and follow with
-//! [`Client::policy`](crate::Client::policy) in services.
+//! [`Client::policy`](crate::Client::policy) in services. Only changes of this client's database are told of.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -28,18 +29,24 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::followed::{COMPARE_EVERY, READ_AGAIN};
-use super::{Policies, PolicyAction};
+use super::{Policies, PolicyAction, VersionSeen, whole_ms};
 use crate::backend::Backend;
 use crate::client::Client;
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::keys;
 
 /// What was heard and not yet taken. Of more than that everything is compared instead.
 const HEARD_MAX: usize = 1_000;
+/// How long it may take until the server has said that it will tell.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
+const NOT_SUBSCRIBED: Error = Error::BackendUnavailable("changes of policies could not be subscribed to within 5 s");
+const MAY_NOT_SUBSCRIBE: Error = Error::PermissionDenied(
+    "to watch policies: it needs the channel of all events (ACL: +subscribe +unsubscribe &resil:events)",
+);
 
 /// A change of a stored policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,23 +62,26 @@ pub struct PolicyEvent {
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyNews {
     pub key: Vec<u8>,
-    pub version: u64,
+    pub seen: VersionSeen,
     pub action: PolicyAction,
 }
 
 impl PolicyNews {
-    /// None if the message is of something else.
+    /// None if the message is of something else, or of another database: channels know of none.
     #[cfg(feature = "redis")]
-    pub fn read(payload: &[u8]) -> Option<Self> {
+    pub fn read(payload: &[u8], own_db: i64) -> Option<Self> {
         #[derive(Deserialize)]
         struct Published {
             event: String,
             key: String,
             version: u64,
             action: PolicyAction,
+            db: Option<i64>,
+            time_ms: Option<u64>,
         }
-        let Published { event, key, version, action } = serde_json::from_slice(payload).ok()?;
-        (event == "policy").then(|| Self { key: key.into_bytes(), version, action })
+        let Published { event, key, version, action, db, time_ms } = serde_json::from_slice(payload).ok()?;
+        let is_own = event == "policy" && db.is_none_or(|db| db == own_db);
+        is_own.then(|| Self { key: key.into_bytes(), seen: VersionSeen { version, at_ms: time_ms }, action })
     }
 }
 
@@ -80,6 +90,17 @@ impl PolicyNews {
 pub(crate) struct PolicyInbox {
     heard: Mutex<Heard>,
     rung: Notify,
+    hearing: watch::Sender<Hearing>,
+}
+
+/// Whether the server tells of changes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    #[default]
+    NotYet,
+    Yes,
+    /// This user may not subscribe.
+    Refused,
 }
 
 #[derive(Debug, Default)]
@@ -101,9 +122,36 @@ impl PolicyInbox {
         self.rung.notify_one();
     }
 
-    pub fn may_have_missed(&self) {
-        self.heard.lock().is_doubtful = true;
-        self.rung.notify_one();
+    /// The server tells of changes from now on. Those before, if there was such a time, were not heard.
+    pub fn is_subscribed(&self) {
+        if self.hearing.send_replace(Hearing::Yes) != Hearing::NotYet {
+            self.heard.lock().is_doubtful = true;
+            self.rung.notify_one();
+        }
+    }
+
+    /// Nobody knows yet whether the server tells of changes.
+    pub fn is_new(&self) -> bool {
+        *self.hearing.borrow() == Hearing::NotYet
+    }
+
+    pub fn is_refused(&self) {
+        self.hearing.send_replace(Hearing::Refused);
+    }
+
+    /// Returns when the server tells of changes, or says why it does not.
+    async fn until_subscribed(&self, client: &Client) -> Result<(), Error> {
+        let mut hearing = self.hearing.subscribe();
+        let heard = tokio::select! {
+            heard = hearing.wait_for(|hearing| *hearing != Hearing::NotYet) => heard.map_or(Hearing::NotYet, |heard| *heard),
+            () = client.inner().closing.cancelled() => return Err(Error::ShuttingDown),
+            () = Clock::system().sleep(SUBSCRIBED_WITHIN) => Hearing::NotYet,
+        };
+        match heard {
+            Hearing::Yes => Ok(()),
+            Hearing::Refused => Err(MAY_NOT_SUBSCRIBE),
+            Hearing::NotYet => Err(NOT_SUBSCRIBED),
+        }
     }
 }
 
@@ -125,12 +173,13 @@ const LISTING_PART: u32 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KnownVersion {
-    version: u64,
+    seen: VersionSeen,
     is_deleted: bool,
 }
 
 impl Policies {
-    /// Watches all policies. What is stored now is where it begins; fails if that cannot be read.
+    /// Watches all policies. Returns when the server will tell of changes, at most 5 s later; what is stored then is where it begins. Fails if
+    /// that cannot be read, or if this user may not subscribe to `resil:events`.
     pub async fn watch(&self) -> Result<PolicyWatch, Error> {
         let (client, inbox) = (self.client.clone(), Arc::new(PolicyInbox::default()));
         match client.backend() {
@@ -140,13 +189,18 @@ impl Policies {
                 memory.hear_policy(b"", Arc::new(hear));
             }
             #[cfg(feature = "redis")]
-            Backend::Redis(_) => client.listen_to_policies(&inbox),
+            Backend::Redis(redis) => {
+                // It says at once if nobody is there.
+                redis.require_link()?;
+                client.listen_to_policies(&inbox);
+                inbox.until_subscribed(&client).await?;
+            }
             _ => {}
         }
         let begun = client.clock().now();
-        let present = self.list().await?;
-        let known = |version| KnownVersion { version, is_deleted: false };
-        let known = present.into_iter().map(|policy| (policy.name, known(policy.version))).collect();
+        let present = self.versions().await?;
+        let known = |seen| KnownVersion { seen, is_deleted: false };
+        let known = present.into_iter().map(|(name, seen)| (name, known(seen))).collect();
         let now = client.clock().now();
         let (compare_at, list_at) = (now.saturating_add(COMPARE_EVERY), after_listing(begun, now));
         Ok(PolicyWatch { client, inbox, known, ready: VecDeque::new(), compare_at, list_at })
@@ -195,20 +249,24 @@ impl PolicyWatch {
 
     fn take_news(&mut self) {
         loop {
-            let Some(PolicyNews { key, version, action }) = self.inbox.heard.lock().news.pop_front() else { return };
+            let Some(PolicyNews { key, seen, action }) = self.inbox.heard.lock().news.pop_front() else { return };
             let Some(name) = keys::name_in("policy", &key) else { continue };
             match self.known.get(&name) {
-                // It was found by a comparison. Versions begin anew after a flush: that is found by one, too.
-                Some(known) if version <= known.version => self.inbox.heard.lock().is_doubtful |= version == 1,
-                _ => self.tell(name, version, action),
+                // The server has lost its data, or has older ones again.
+                Some(known) if seen.began_anew_after(known.seen) => self.tell(name, seen, action),
+                // It was found by a comparison. If versions began anew and the clock was set back, too, that is found by one.
+                Some(known) if seen.version <= known.seen.version => {
+                    self.inbox.heard.lock().is_doubtful |= seen.version == 1;
+                }
+                _ => self.tell(name, seen, action),
             }
         }
     }
 
-    fn tell(&mut self, name: String, version: u64, action: PolicyAction) {
+    fn tell(&mut self, name: String, seen: VersionSeen, action: PolicyAction) {
         let is_deleted = action == PolicyAction::Deleted;
-        self.known.insert(name.clone(), KnownVersion { version, is_deleted });
-        self.ready.push_back(PolicyEvent { name, version, action });
+        self.known.insert(name.clone(), KnownVersion { seen, is_deleted });
+        self.ready.push_back(PolicyEvent { name, version: seen.version, action });
     }
 
     /// Tells of what is stored and was not heard of. All or nothing: it may be dropped or fail at any await.
@@ -219,37 +277,39 @@ impl PolicyWatch {
         let policies = self.client.policies();
         let begun = self.client.clock().now();
         let stored = if was_doubtful || begun >= self.list_at {
-            let listed = policies.list().await?;
+            let listed = policies.versions().await?;
             self.list_at = after_listing(begun, self.client.clock().now());
             listed
         } else {
-            policies.read_all(self.known.keys().cloned().collect()).await?
+            policies.read_versions(self.known.keys().cloned().collect()).await?
         };
-        let present: HashMap<String, u64> = stored.into_iter().map(|policy| (policy.name, policy.version)).collect();
+        let present: HashMap<String, VersionSeen> = stored.into_iter().collect();
         let is_missing = |(name, known): &(&String, &KnownVersion)| !known.is_deleted && !present.contains_key(*name);
-        let missing: Vec<(String, u64)> =
-            self.known.iter().filter(is_missing).map(|(name, known)| (name.clone(), known.version)).collect();
+        let missing: Vec<(String, VersionSeen)> =
+            self.known.iter().filter(is_missing).map(|(name, known)| (name.clone(), known.seen)).collect();
         let mut gone = Vec::new();
-        for (name, version) in missing {
+        for (name, seen) in missing {
             let deletion = policies.history(&name).await?.into_iter().next();
             match deletion {
                 // Stored again since the list was made: it is heard of, or found by the next one.
                 Some(record) if !record.is_deleted => {}
-                Some(record) => gone.push((name, record.version, true)),
-                None => gone.push((name, version, false)),
+                Some(record) => {
+                    gone.push((name, VersionSeen { version: record.version, at_ms: whole_ms(record.at) }, true));
+                }
+                None => gone.push((name, seen, false)),
             }
         }
         undone.done();
-        for (name, version) in present {
+        for (name, seen) in present {
             let known = self.known.get(&name).copied();
-            if known != Some(KnownVersion { version, is_deleted: false }) {
+            if known.is_none_or(|known| known.is_deleted || !known.seen.is_same(seen)) {
                 let was_there = known.is_some_and(|known| !known.is_deleted);
                 let action = if was_there { PolicyAction::Changed } else { PolicyAction::Created };
-                self.tell(name, version, action);
+                self.tell(name, seen, action);
             }
         }
-        for (name, version, has_key) in gone {
-            self.tell(name.clone(), version, PolicyAction::Deleted);
+        for (name, seen, has_key) in gone {
+            self.tell(name.clone(), seen, PolicyAction::Deleted);
             if !has_key {
                 self.known.remove(&name);
             }

@@ -7,16 +7,18 @@
 //! - An attempt that was admitted is reported once, also if it is dropped or panics: then as cancelled.
 //! - The server says whether a failed attempt is made again, and when. A refusal by limit or bulkhead was no attempt: it is asked again
 //!   after its `retry_after`, as often as the policy has attempts, and costs no budget.
+//! - An attempt that outlives its ticket is counted by nobody, and others may have had its place meanwhile: the log says so, once for each version.
 //! - While the server is no help, and after the policy was deleted, a call that begins runs as under a policy of a file: `whenAway` decides.
 //!   A call that was admitted ends with what its attempt came to.
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
-use resil_core::guard::Layer;
+use resil_core::guard::{Layer, StopReason};
 use resil_wire::command::{Command, Reply};
 use resil_wire::guard::{Again, GuardEnterCall, GuardEntered, GuardExitCall, GuardExited};
 use resil_wire::holding::Wait;
@@ -45,6 +47,8 @@ pub(crate) struct FleetGuard {
     is_limited: bool,
     /// The policy does not say how long an attempt may last.
     has_no_lease: bool,
+    /// It was said that an attempt took longer than its ticket lasts.
+    has_outlived: Arc<AtomicBool>,
     /// While the server is no help.
     away: Policy,
 }
@@ -82,6 +86,7 @@ impl FleetGuard {
             is_limited: rate_limit.is_some(),
             has_no_lease: settings.timeout.attempt.or(settings.timeout.total).is_none()
                 && shared_bulkhead.as_ref().is_none_or(|shared| shared.lease.is_none()),
+            has_outlived: Arc::default(),
             away: away.clone(),
         })
     }
@@ -131,7 +136,11 @@ impl FleetGuard {
             let outcome = attempt().await;
             let (report, now) = (report_of(call.classify, &outcome), parts.clock.now());
             let class = outcome.as_ref().err().map(|failure| classify_failure(call.classify, failure));
-            let exited = admission.exit(report, now.saturating_sub(admitted_at), class).await;
+            let took = now.saturating_sub(admitted_at);
+            let exited = admission.exit(report, took, class).await;
+            if matches!(exited, Ok((_, GuardExited::Stop { reason: StopReason::Unknown, .. }))) {
+                self.was_outlived(took);
+            }
             let failure = match outcome {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
@@ -166,6 +175,19 @@ impl FleetGuard {
                 }
                 _ => return Err(failure),
             }
+        }
+    }
+
+    /// The server had forgotten the ticket of an attempt that took so long.
+    fn was_outlived(&self, took: Duration) {
+        if !self.has_outlived.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                name: "resil.guard.outlived",
+                policy = &*self.name,
+                took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "an attempt outlived its ticket: it was not counted, and its place was free meanwhile; \
+                 timeout.attempt, timeout.total or sharedBulkhead.lease of the policy say how long an attempt may take"
+            );
         }
     }
 

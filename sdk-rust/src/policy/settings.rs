@@ -223,7 +223,7 @@ impl PolicyFile {
             Some(settings) => Ok(settings.with_name(name, self.defaults.as_ref())),
             None => {
                 let known = self.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                Err(Error::InvalidArgument(format!("there is no policy {name:?}; there are: {known}")))
+                Err(Error::InvalidArgument(format!("there is no policy of the name {name:?}; there are: {known}")))
             }
         }
     }

@@ -22,6 +22,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -37,6 +38,8 @@ use crate::settings::InPart;
 
 /// How often the file is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A file that is longer is refused.
+const FILE_MAX: u64 = 16 * 1024 * 1024;
 
 /// The policies of a file. Cheap to clone; it is looked at until the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -51,8 +54,8 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Present {
-    /// The text that was last looked at, good or not.
-    seen: String,
+    /// The text that was last looked at, good or not; `None` if it could not be read.
+    seen: Option<String>,
     policies: BTreeMap<String, MadePolicy>,
     problem: Option<Error>,
 }
@@ -78,7 +81,7 @@ impl WatchedPolicies {
         let found = present.policies.get(name).map(|made| made.policy.clone());
         found.ok_or_else(|| {
             let known = present.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::InvalidArgument(format!("there is no policy {name:?}; there are: {known}"))
+            Error::InvalidArgument(format!("there is no policy of the name {name:?}; there are: {known}"))
         })
     }
 
@@ -97,38 +100,47 @@ impl WatchedPolicies {
     }
 }
 
+/// On a thread of its own: a file system that hangs holds up nobody else.
 async fn look_again(watched: Weak<Watched>, clock: crate::clock::Clock) {
     loop {
         clock.sleep(LOOK_EVERY).await;
         let Some(watched) = watched.upgrade() else { return };
-        watched.look();
+        if tokio::task::spawn_blocking(move || watched.look()).await.is_err_and(|error| error.is_cancelled()) {
+            return;
+        }
     }
+}
+
+/// The text of a regular file. Others may have no end, or block whoever opens them.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let refused = |why: &str| std::io::Error::other(why.to_owned());
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(refused("it is not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX { Err(refused("it is longer than 16 MB")) } else { Ok(text) }
 }
 
 impl Watched {
     fn look(&self) {
-        let read = std::fs::read_to_string(&self.path);
+        let read = read_text(&self.path);
         let mut present = self.present.lock();
         let text = match read {
-            Ok(text) if text == present.seen => {
-                // It was away, and is as it was.
-                if !present.policies.is_empty() && matches!(present.problem, Some(Error::InvalidArgument(_))) {
-                    present.problem = None;
-                }
-                return;
-            }
+            Ok(text) if present.seen.as_ref() == Some(&text) => return,
             Ok(text) => text,
             Err(error) => {
                 let problem = Error::InvalidArgument(format!(
                     "path: {:?} cannot be read: {error}",
                     self.path.display().to_string()
                 ));
+                present.seen = None;
                 self.refuse(&mut present, problem);
                 return;
             }
         };
         let made = PolicyFile::from_text(&text).and_then(|file| self.make(&file, &present.policies));
-        present.seen = text;
+        present.seen = Some(text);
         match made {
             Ok(policies) => {
                 tracing::info!(name: "resil.policies.read", path = %self.path.display(), "policies were read");

@@ -211,7 +211,7 @@ async fn a_policy_of_a_file_has_its_name_its_stages_and_the_defaults() {
     assert_eq!((policy.name(), policy.order()), ("fast", &[Stage::Total, Stage::Retry, Stage::Attempt][..]));
     assert_eq!(policy.call(retry_all, async || Ok::<_, ()>(7)).await, Ok(7));
     let unknown = file.policy(&client, "slow").unwrap_err();
-    assert_eq!(unknown.to_string(), "there is no policy \"slow\"; there are: fast");
+    assert_eq!(unknown.to_string(), "there is no policy of the name \"slow\"; there are: fast");
     let nameless = Policy::from_settings(&client, &PolicySettings::default()).unwrap_err();
     assert_eq!(nameless.to_string(), "name must be there");
     assert_eq!(file.policies, BTreeMap::from([("fast".to_owned(), file.policies["fast"].clone())]));

@@ -8,6 +8,8 @@ use resil::policy::{CallSettings, Class, Priority, retry_all};
 use resil::{Client, Code, Error, Failure};
 use resil_harness::{Relay, Server, ok};
 
+use crate::followed_policy_abuse::counted;
+
 const KEY: &str = "resil:policy:{pay}";
 
 async fn following(server: &Server, document: &str) -> (Client, FollowedPolicy) {
@@ -87,7 +89,8 @@ async fn a_place_comes_back_when_a_call_ends_or_is_dropped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
     let server = Server::fresh();
-    let (_client, policy) = following(&server, r#"{"sharedBulkhead":{"maxConcurrentCalls":1,"maxWait":"20s"}}"#).await;
+    let document = r#"{"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":4,"maxWait":"20s"}}"#;
+    let (_client, policy) = following(&server, document).await;
     let running = AtomicU32::new(0);
     let one = || async {
         assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
@@ -96,9 +99,31 @@ async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
         Ok::<_, &str>(())
     };
     let all = (0..5).map(|_| policy.call(retry_all, one));
+    let begun = Instant::now();
     for ended in futures_util::future::join_all(all).await {
         ended.expect("each gets the place in its turn");
     }
+    assert!(begun.elapsed() < Duration::from_secs(4), "five calls of 20 ms took {:?}", begun.elapsed());
+    let stats = raw(&server, &["INFO", "commandstats"]).to_lowercase();
+    assert!(stats.contains("res.guard|enter") && !stats.contains("res.bulkhead"), "the guard is waited for: {stats}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_dropped_while_it_waits_leaves_the_queue() {
+    let server = Server::fresh();
+    let document = r#"{"timeout":{"attempt":"60s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxWait":"50s"}}"#;
+    let (_client, policy) = following(&server, document).await;
+    let ticket = raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]);
+    assert!(ticket.contains("ADMITTED"), "{ticket}");
+    for _ in 0..20 {
+        let waits = policy.call(retry_all, || async { Ok::<_, &str>(()) });
+        tokio::time::timeout(Duration::from_millis(20), waits).await.expect_err("the place is taken");
+    }
+    eventually("nobody waits", || counted(&server, "queued") == 0).await;
+    raw(&server, &["RES.POLICY", "SET", KEY, &document.replace(":1,", ":9,")]);
+    let inside = policy.call(retry_all, || async { Ok::<_, &str>(()) });
+    inside.await.expect("there are places");
+    eventually("only the first is inside", || counted(&server, "active") == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use resil::health::Status;
 use resil::policies::FollowedPolicy;
 use resil::policy::{PolicySettings, retry_all};
-use resil::{Client, ConnectSettings};
+use resil::{Client, ConnectSettings, Failure};
 use resil_harness::{Relay, Server};
 
 async fn client(url: &str) -> Client {
@@ -90,6 +90,33 @@ async fn a_changed_breaker_replaces_the_one_in_use(url: &str) {
     assert_eq!(refused.code(), Some(resil::Code::CircuitOpen));
 }
 
+/// A part of the old version beside parts of the new one would be a policy that nobody has stored.
+async fn every_part_of_a_change_is_taken(url: &str) {
+    let client = client(url).await;
+    let document = |hedge: &str, shed: u32| format!(r#"{{"hedge":{{"hedgingDelay":"{hedge}"}},"shed":{shed}}}"#);
+    client.policies().set("whole", document("20s", 50)).await.unwrap();
+    let policy = client.policy("whole").await.unwrap();
+    let seen = async || {
+        let made = AtomicU32::new(0);
+        let slow = || async {
+            made.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            Ok::<_, &str>(())
+        };
+        policy.call(retry_all, slow).await.expect("one call");
+        let hedged = made.load(Ordering::SeqCst) > 1;
+        let two = futures_util::future::join(policy.call(retry_all, slow), policy.call(retry_all, slow)).await;
+        (hedged, two.0.is_ok() && two.1.is_ok())
+    };
+    assert_eq!(seen().await, (false, true));
+    client.policies().set("whole", document("5ms", 1)).await.unwrap();
+    eventually("the change is heard", || policy.version() == Some(2)).await;
+    assert_eq!(seen().await, (true, false), "hedged, and one at once");
+    client.policies().set("whole", document("20s", 50)).await.unwrap();
+    eventually("the change is heard", || policy.version() == Some(3)).await;
+    assert_eq!(seen().await, (false, true));
+}
+
 /// 64 tasks call while the policy changes between one stage and four: any other number would be of two versions.
 async fn calls_succeed_through_changes(url: &str) {
     const CHANGES: u64 = 1_000;
@@ -131,6 +158,50 @@ async fn calls_succeed_through_changes(url: &str) {
     assert!(p99 <= Duration::from_millis(100), "from SET to the SDK: {p99:?}");
 }
 
+/// Of each version a failing call makes another number of attempts, and fails in another way.
+async fn no_call_is_made_under_parts_of_two_versions(url: &str) {
+    let (operator, service) = (client(url).await, client(url).await);
+    let document = |attempts: u32, reraise: bool| {
+        format!(
+            r#"{{"retry":{{"maxAttempts":{attempts},"reraise":{reraise},"initialBackoff":"1us","maxBackoff":"1us","budget":null}}}}"#
+        )
+    };
+    operator.policies().set("mixed", document(2, true)).await.unwrap();
+    let policy = service.policy("mixed").await.unwrap();
+    let (is_over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let (policy, is_over, calls) = (policy.clone(), Arc::clone(&is_over), Arc::clone(&calls));
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let made = AtomicU32::new(0);
+                    let failing = || async {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        tokio::task::yield_now().await;
+                        Err::<(), _>("down")
+                    };
+                    let failed = policy.call(retry_all, failing).await.expect_err("it always fails");
+                    let is_exhausted = matches!(failed, Failure::Exhausted { .. });
+                    let seen = (made.load(Ordering::Relaxed), is_exhausted);
+                    assert!(seen == (2, false) || seen == (5, true), "parts of two versions: {seen:?}");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for change in 0..300 {
+        let stored =
+            operator.policies().set("mixed", if change % 2 == 0 { document(5, false) } else { document(2, true) });
+        let stored = stored.await.unwrap();
+        eventually("the change is heard", || policy.version() >= Some(stored.version)).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no call is mixed");
+    }
+    assert!(calls.load(Ordering::Relaxed) > 300, "{calls:?}");
+}
+
 macro_rules! on_both {
     ($($promise:ident),*) => {
         mod on_a_server { $(
@@ -151,7 +222,8 @@ macro_rules! on_both {
 
 on_both! {
     a_change_applies_to_the_next_call, a_deleted_policy_stays_in_use_and_is_degraded,
-    an_open_breaker_stays_open_through_a_change, a_changed_breaker_replaces_the_one_in_use, calls_succeed_through_changes
+    an_open_breaker_stays_open_through_a_change, a_changed_breaker_replaces_the_one_in_use, calls_succeed_through_changes,
+    no_call_is_made_under_parts_of_two_versions, every_part_of_a_change_is_taken
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

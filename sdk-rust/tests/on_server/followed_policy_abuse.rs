@@ -20,12 +20,18 @@ async fn client(url: &str) -> Client {
     ConnectSettings::new(url).command_timeout(Duration::from_millis(300)).connect().await.expect("a server")
 }
 
-/// How many calls are inside, by the server.
-fn inside(server: &Server) -> i64 {
+/// A number of RES.GUARD STATE.
+pub fn counted(server: &Server, field: &str) -> i64 {
     let state: Vec<redis::Value> =
         redis::from_redis_value(ok(&mut server.connect(), &["RES.GUARD", "STATE", KEY])).expect("a map");
-    let at = state.chunks(2).find(|pair| pair[0] == redis::Value::BulkString(b"active".to_vec())).expect("active");
+    let named = redis::Value::BulkString(field.as_bytes().to_vec());
+    let at = state.chunks(2).find(|pair| pair[0] == named).expect("a field of STATE");
     redis::from_redis_value(at[1].clone()).expect("a number")
+}
+
+/// How many calls are inside, by the server.
+fn inside(server: &Server) -> i64 {
+    counted(server, "active")
 }
 
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use resil::clock::Clock;
 use resil::policies::{PolicyAction, PolicyEvent, PolicyWatch};
-use resil::{Client, ConnectSettings};
+use resil::{Client, Code, ConnectSettings};
 use resil_harness::{Relay, Server};
 use tokio::time::timeout;
 
@@ -63,16 +63,15 @@ async fn every_change_is_told_in_order(url: &str) {
     policies.set("pay", TWO).await.unwrap();
     policies.delete("old").await.unwrap();
     policies.set("old", TWO).await.unwrap();
-    let mut told: Vec<(String, u64, PolicyAction)> = Vec::new();
-    // Until it is subscribed, two changes of one policy may be found as one: what was deleted and made again has then changed.
-    let is_told =
-        |told: &[(String, u64, PolicyAction)], wanted| told.iter().any(|(name, v, _)| (name.as_str(), *v) == wanted);
-    while !is_told(&told, ("old", 3)) || !is_told(&told, ("pay", 2)) {
-        told.push(next(&mut changes).await);
+    let expected = [
+        change("pay", 1, PolicyAction::Created),
+        change("pay", 2, PolicyAction::Changed),
+        change("old", 2, PolicyAction::Deleted),
+        change("old", 3, PolicyAction::Created),
+    ];
+    for expected in expected {
+        assert_eq!(next(&mut changes).await, expected);
     }
-    let of_pay: Vec<_> = told.iter().filter(|(name, ..)| name == "pay").cloned().collect();
-    assert_eq!(of_pay.last().map(|(_, version, _)| *version), Some(2));
-    assert!(of_pay.is_sorted_by_key(|(_, version, _)| *version), "{told:?}");
     policies.set("pay", ONE).await.unwrap();
     policies.delete("pay").await.unwrap();
     assert_eq!(next(&mut changes).await, change("pay", 3, PolicyAction::Changed));
@@ -113,6 +112,24 @@ on_both! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_is_subscribed_when_it_returns() {
+    let server = Server::fresh();
+    let mut open = Vec::new();
+    for number in 1..=20_i64 {
+        let watcher = client(&server.url()).await;
+        open.push((watcher.policies().watch().await.unwrap(), watcher.policies().watch().await.unwrap()));
+        let subscribed = resil_harness::ok(&mut server.connect(), &["PUBSUB", "NUMSUB", "resil:events"]);
+        let (_, count): (String, i64) = redis::from_redis_value(subscribed).expect("a channel and a number");
+        assert_eq!(count, number, "one connection for each client");
+    }
+    client(&server.url()).await.policies().set("pay", ONE).await.unwrap();
+    for (first, second) in &mut open {
+        assert_eq!(next(first).await, change("pay", 1, PolicyAction::Created));
+        assert_eq!(next(second).await, change("pay", 1, PolicyAction::Created));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_missed_is_told_after_a_reconnect() {
     let server = Server::fresh();
     let relay = Relay::to(server.port());
@@ -139,23 +156,151 @@ async fn what_was_missed_is_told_after_a_reconnect() {
     assert_eq!(told, expected);
 }
 
-/// No message is published to a user who may not subscribe: what is stored is compared once a minute.
-#[tokio::test]
-async fn missed_messages_are_made_up_for_within_a_minute() {
-    let server = Server::fresh();
-    let words = ["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all"];
-    resil_harness::ok(&mut server.connect(), &words);
-    let clock = Clock::driven();
-    let url = format!("redis://deaf:secret@127.0.0.1:{}", server.port());
-    let watcher = ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap();
-    let operator = client(&server.url()).await;
-    let mut changes = watcher.policies().watch().await.unwrap();
-    operator.policies().set("pay", ONE).await.unwrap();
+/// A user who may use everything, but no channel.
+fn allow_channels(server: &Server, channels: &[&str]) {
+    let words = ["ACL", "SETUSER", "narrow", "on", ">secret", "~*", "resetchannels", "+@all"];
+    resil_harness::ok(&mut server.connect(), &[&words, channels].concat());
+}
+
+async fn narrow(server: &Server, clock: Clock) -> Client {
+    let url = format!("redis://narrow:secret@127.0.0.1:{}", server.port());
+    ConnectSettings::new(url).clock(clock).connect().await.expect("a user that is known")
+}
+
+/// How often a command was called.
+fn calls(server: &Server, command: &str) -> u64 {
+    let stats: String =
+        redis::from_redis_value(resil_harness::ok(&mut server.connect(), &["INFO", "commandstats"])).expect("a text");
+    let stats = stats.to_lowercase();
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().and_then(|count| count.parse().ok()).expect("a count"))
+}
+
+/// A watch whose right to subscribe was taken away: nothing is heard from then on.
+async fn deafened(server: &Server, clock: &Clock, rights: &[&str]) -> (Client, PolicyWatch) {
+    allow_channels(server, &["&resil:*"]);
+    let watcher = narrow(server, clock.clone()).await;
+    let changes = watcher.policies().watch().await.unwrap();
+    allow_channels(server, rights);
+    resil_harness::ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    (watcher, changes)
+}
+
+/// Drives the clock for a minute while the next change is waited for.
+async fn told_within_a_minute(clock: &Clock, mut changes: PolicyWatch) -> (String, u64, PolicyAction) {
     let telling = tokio::spawn(async move { next(&mut changes).await });
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_millis(5)).await;
         clock.advance(Duration::from_secs(1));
     }
-    let told = timeout(Duration::from_secs(20), telling).await.expect("it was compared").unwrap();
-    assert_eq!(told, change("pay", 1, PolicyAction::Created));
+    timeout(Duration::from_secs(20), telling).await.expect("it was compared").unwrap()
+}
+
+#[tokio::test]
+async fn missed_messages_are_made_up_for_within_a_minute() {
+    let (server, clock) = (Server::fresh(), Clock::driven());
+    let operator = client(&server.url()).await;
+    let (_watcher, changes) = deafened(&server, &clock, &[]).await;
+    operator.policies().set("pay", ONE).await.unwrap();
+    assert_eq!(told_within_a_minute(&clock, changes).await, change("pay", 1, PolicyAction::Created));
+}
+
+/// The server lists its policies: what else it holds costs nothing.
+#[tokio::test]
+async fn a_new_policy_whose_message_is_lost_is_found_within_a_minute_on_a_large_server() {
+    let (server, clock) = (Server::fresh(), Clock::driven());
+    resil_harness::ok(&mut server.connect(), &["DEBUG", "POPULATE", "500000"]);
+    let operator = client(&server.url()).await;
+    for number in 0..1_500 {
+        operator.policies().set(&format!("p{number}"), ONE).await.unwrap();
+    }
+    let (_watcher, changes) = deafened(&server, &clock, &[]).await;
+    operator.policies().set("pay", ONE).await.unwrap();
+    assert_eq!(told_within_a_minute(&clock, changes).await, change("pay", 1, PolicyAction::Created));
+    assert_eq!((calls(&server, "scan"), calls(&server, "res.policy|get")), (0, 0), "no key is looked at");
+    let listings = calls(&server, "res.list");
+    assert!((4..100).contains(&listings), "two listings or three, of 1,501 policies: {listings}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_list_scans() {
+    let (server, clock) = (Server::fresh(), Clock::driven());
+    let operator = client(&server.url()).await;
+    let (_watcher, changes) = deafened(&server, &clock, &["-res.list"]).await;
+    operator.policies().set("pay", ONE).await.unwrap();
+    assert_eq!(told_within_a_minute(&clock, changes).await, change("pay", 1, PolicyAction::Created));
+    assert!(calls(&server, "scan") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_hear_of_everything_is_told_so_and_hears_of_its_own() {
+    let server = Server::fresh();
+    allow_channels(&server, &["&resil:events:*"]);
+    let (operator, service) = (client(&server.url()).await, narrow(&server, Clock::system()).await);
+    operator.policies().set("pay", ONE).await.unwrap();
+    let policy = service.policy("pay").await.unwrap();
+    for _ in 0..2 {
+        let refused = service.policies().watch().await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.to_string().contains("&resil:events"), "{refused}");
+    }
+    operator.policies().set("pay", TWO).await.unwrap();
+    let hears = async {
+        while policy.version() != Some(2) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), hears).await.expect("long before it is compared");
+    // Who is let in is heard at once.
+    allow_channels(&server, &["&resil:*"]);
+    let mut changes = service.policies().watch().await.unwrap();
+    operator.policies().set("pay", ONE).await.unwrap();
+    assert_eq!(next(&mut changes).await, change("pay", 3, PolicyAction::Changed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_cannot_be_subscribed_fails_in_time() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let paused = client(&server.url()).await;
+    let away = client(&format!("redis://127.0.0.1:{}", relay.port())).await;
+    server.pause();
+    let late = timeout(Duration::from_secs(20), paused.policies().watch()).await.expect("it is bounded").unwrap_err();
+    server.resume();
+    assert_eq!(late.code(), Code::BackendUnavailable, "{late}");
+    relay.close();
+    let gone = timeout(Duration::from_secs(20), away.policies().watch()).await.expect("it is bounded").unwrap_err();
+    assert_eq!(gone.code(), Code::BackendUnavailable, "{gone}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_is_made_again_with_the_same_version_is_told() {
+    let server = Server::fresh();
+    let (operator, watcher) = (client(&server.url()).await, client(&server.url()).await);
+    operator.policies().set("pay", ONE).await.unwrap();
+    let mut changes = watcher.policies().watch().await.unwrap();
+    for _ in 0..3 {
+        // Versions tell nothing of it: what was stored has another time.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        resil_harness::ok(&mut server.connect(), &["FLUSHALL"]);
+        operator.policies().set("pay", TWO).await.unwrap();
+        assert_eq!(next(&mut changes).await, change("pay", 1, PolicyAction::Created));
+    }
+    operator.policies().set("pay", ONE).await.unwrap();
+    assert_eq!(next(&mut changes).await, change("pay", 2, PolicyAction::Changed), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_changes_of_the_own_database_are_told() {
+    let server = Server::fresh();
+    let in_db = |db: u8| format!("{}/{db}", server.url().trim_end_matches('/'));
+    let (other, own, watcher) = (client(&in_db(0)).await, client(&in_db(3)).await, client(&in_db(3)).await);
+    let mut changes = watcher.policies().watch().await.unwrap();
+    other.policies().set("of-another", ONE).await.unwrap();
+    own.policies().set("own", ONE).await.unwrap();
+    other.policies().delete("of-another").await.unwrap();
+    own.policies().delete("own").await.unwrap();
+    assert_eq!(next(&mut changes).await, change("own", 1, PolicyAction::Created));
+    assert_eq!(next(&mut changes).await, change("own", 2, PolicyAction::Deleted));
 }

@@ -23,6 +23,7 @@ use super::store::{State, Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
+use crate::policies::VersionSeen;
 use crate::policies::watch::PolicyNews;
 
 /// A store has one user, whose name is that of a server's without ACLs.
@@ -95,7 +96,11 @@ impl Store {
 
     fn told_of_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
         if changed.action != PolicyAction::Set(SetAction::Same) {
-            let news = PolicyNews { key: key.to_vec(), version: changed.version, action: changed.action.into() };
+            let news = PolicyNews {
+                key: key.to_vec(),
+                seen: VersionSeen { version: changed.version, at_ms: None },
+                action: changed.action.into(),
+            };
             self.policies.publish(key, &news);
             self.policies.publish(b"", &news);
             self.news.publish(EVERYTHING, &MemoryNews::Policy(news));

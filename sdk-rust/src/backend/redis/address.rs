@@ -66,6 +66,15 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
+    /// The number of the database; a cluster has one.
+    pub fn db(&self) -> i64 {
+        match self {
+            Self::Server(server) => server.redis_settings().db(),
+            Self::Cluster(_) => 0,
+            Self::Sentinel(sentinels) => sentinels.server.redis_settings().db(),
+        }
+    }
+
     pub fn parse(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once("://") else { return Err(invalid("it has no scheme")) };
         let (family, is_tls) = match scheme {

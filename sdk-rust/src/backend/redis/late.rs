@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::ConnectionInfo;
+use resil_core::circuit_breaker::Report;
 use resil_wire::command::{Command, Reply};
+use resil_wire::guard::{Again, GuardEnterCall, GuardEntered, GuardExitCall};
 use resil_wire::holding::{Bind, OwnedCall, Wait};
 use resil_wire::idempotency::{Begun, TokenCall};
 use resil_wire::late::LateVerdict;
@@ -166,7 +168,7 @@ pub(super) fn parsed(message: &[u8]) -> Option<(WaitName, Verdict)> {
     Some(((kind, key, owner), verdict.map_err(|error| resp::trouble(error.as_bytes()))))
 }
 
-const KINDS: [&str; 5] = ["lock", "bulkhead", "idempotency", "flight", "ledger"];
+const KINDS: [&str; 6] = ["lock", "bulkhead", "idempotency", "flight", "ledger", "guard"];
 
 pub(super) fn name_of(command: &Command<'_>) -> Option<WaitName> {
     let (kind, key, owner) = match command {
@@ -175,6 +177,7 @@ pub(super) fn name_of(command: &Command<'_>) -> Option<WaitName> {
         Command::IdempBegin(call) => ("idempotency", call.key, call.token),
         Command::FlightJoin(call) => ("flight", call.key, call.token),
         Command::DlqTake(call) => ("ledger", call.key, call.token),
+        Command::GuardEnter(call) => ("guard", call.key, call.owner),
         _ => return None,
     };
     Some((kind, key.to_vec(), owner.to_vec()))
@@ -221,10 +224,35 @@ impl Leaving<'_, '_> {
     pub fn settle(mut self) {
         self.command = None;
     }
+
+    /// A policy knows its waiters by their owners, and its calls by their tickets. To ask without waiting is to leave the queue, or to be told the
+    /// ticket of what was granted meanwhile: that call is over.
+    fn leave_guard(&mut self, call: &GuardEnterCall<'_>) {
+        let connection = match (self.asked.take(), self.shared.link()) {
+            (Some(node), _) => node,
+            (None, Ok(Link::Server(connection))) => connection,
+            _ => return,
+        };
+        let once = GuardEnterCall { wait: Wait::NONE, ticket: None, subject: None, ..call.clone() };
+        let asked = connection.ask_anyway(|outbox| resp::write(&Command::GuardEnter(once), outbox));
+        let key = call.key.to_vec();
+        self.shared.runtime.spawn(async move {
+            let Ok(value) = asked.await else { return };
+            if let Ok(GuardEntered::Admitted { ticket, .. }) = GuardEntered::read(value) {
+                let (key, ticket, report) = (&*key, &*ticket, Report::Cancel);
+                let (duration, again, correlation) = (None, Some(Again::Final), None);
+                let over = GuardExitCall { key, ticket, report, duration, again, correlation };
+                let _ = connection.ask_anyway(|outbox| resp::write(&Command::GuardExit(over), outbox)).await;
+            }
+        });
+    }
 }
 
 impl Drop for Leaving<'_, '_> {
     fn drop(&mut self) {
+        if let Some(Command::GuardEnter(call)) = self.command {
+            return self.leave_guard(call);
+        }
         let Some(leaving) = self.command.and_then(leaving) else { return };
         match (self.asked.take(), self.shared.link()) {
             (None, Ok(Link::Server(connection))) => {

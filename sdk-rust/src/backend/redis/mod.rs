@@ -96,6 +96,16 @@ impl Redis {
         Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
     }
 
+    /// Why nothing can be asked now, if so.
+    pub fn require_link(&self) -> Result<(), Error> {
+        self.shared.link().map(drop)
+    }
+
+    /// The number of the database.
+    pub fn db(&self) -> i64 {
+        self.shared.address.db()
+    }
+
     pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.call_within(command, self.shared.command_timeout).await
     }

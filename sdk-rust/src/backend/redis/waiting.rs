@@ -434,6 +434,11 @@ pub(super) fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Co
         Command::IdempBegin(call) => (&mut call.wait, &mut call.bind),
         Command::FlightJoin(call) => (&mut call.wait, &mut call.bind),
         Command::DlqTake(call) => (&mut call.wait, &mut call.bind),
+        // A ticket ends by its lease alone.
+        Command::GuardEnter(call) => {
+            call.wait = wait;
+            return command;
+        }
         _ => return command,
     };
     *old_wait = wait;
