@@ -95,8 +95,13 @@ fn come_back_after(pause: Span) {
     }
 }
 
+/// Redis 7.0 counts the microseconds until its next timer in 32 bits: with one that is further away than 35 minutes it spins. So what is
+/// far away is looked at again in between.
+const FAR: Span = Span::from_secs(1_800);
+
 fn start_timer(after: Span, at: Instant) {
     stop_timer();
+    let (after, at) = if after > FAR { (FAR, clock::now().plus(FAR)) } else { (after, at) };
     TIMER.set(Some((server::start_timer(CONTEXT.get(), after.ceil_ms(), on_timer), at)));
 }
 

@@ -17,6 +17,7 @@ mod capacity;
 mod cluster;
 mod compatibility;
 mod documents;
+mod events;
 mod hammer;
 mod keys;
 mod leaving;
