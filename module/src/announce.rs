@@ -122,7 +122,7 @@ pub fn lost(
     let client = owner.iter().rposition(|byte| *byte == b':').filter(|length| *length > 0);
     let to_client = client.map(|length| &to_owner[..LOST_PREFIX.len() + length]);
     let channels = [Some(CHANNEL), Some(&to_owner), to_client];
-    // A lease that ran out, or a connection that closed, is nobody's command, whoever asked when it was noticed.
+    // A lease that ran out, or a connection that closed, is nobody's command, also if one was running when it was noticed.
     let is_commanded = matches!(reason, Reason::Broken | Reason::Invalidated | Reason::Taken);
     let user = if is_commanded { caused_by_caller(call) } else { None };
     publish(call, message, user, &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>());

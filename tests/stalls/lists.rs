@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use resil_harness::ok;
 
-use crate::pinger::{each, leases, on_cpu, our_server, plain_keys};
+use crate::pinger::{each, on_cpu, our_server, plain_keys};
 use crate::{TRIES, size};
 
 /// docs/operations.md promises it.
@@ -36,7 +36,7 @@ fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
     let server = our_server();
     let (pid, mut connection) = (server.pid(), server.connect());
     plain_keys(&server, size(100_000, 1_000_000));
-    leases(&server, size(20_000, 200_000));
+    each(&mut connection, size(20_000, 200_000), |number| format!("RES.LOCK ACQUIRE l{number} owner 10000s"));
     each(&mut connection, size(20_000, 100_000), |number| format!("RES.BREAKER FORCE b{number} OPEN"));
     each(&mut connection, 20_000, |number| format!("RES.GCRA g{} 1 1h", number % 300));
     let mut calls: Vec<(&str, Box<dyn FnMut(&mut Connection) -> bool>)> = Vec::new();
