@@ -73,7 +73,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &BreakerVerb) -> 
     match verb {
         BreakerVerb::List(args) => {
             let client = connect.client().await?;
-            let rows = list(&client, KeyKind::Breaker, args).await?;
+            let rows = list(&client, output, KeyKind::Breaker, args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no breakers")
         }
         BreakerVerb::Show(target) => {

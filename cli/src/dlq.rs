@@ -93,7 +93,7 @@ pub fn ledger(client: &Client, target: &Target, actor: &str) -> Result<DeadLette
 pub async fn run(connect: &ConnectArgs, output: &Output, verb: &DlqVerb) -> Result<(), Failure> {
     match verb {
         DlqVerb::List(args) => {
-            let rows = list(&connect.client().await?, KeyKind::DeadLetters, args).await?;
+            let rows = list(&connect.client().await?, output, KeyKind::DeadLetters, args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no ledgers")
         }
         DlqVerb::Show(args) => show(connect, output, args).await,

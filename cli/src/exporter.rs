@@ -19,18 +19,18 @@ use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use clap::Args;
-use resil::operator::{KeyKind, Ranking};
+use resil::operator::KeyKind;
 use resil::{Client, Error};
 
 use self::metrics::Page;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
-use crate::overview::{list_all, rank};
+use crate::overview::{denied, list_all};
 use crate::spans;
 
 /// Rows that one scrape looks at.
 const ROWS_MAX: usize = 10_000;
-const RANKED_MAX: u32 = 20;
+const RANKED_MAX: usize = 20;
 /// What is left of Prometheus' own timeout for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
 
@@ -103,9 +103,7 @@ impl Exporter {
         page.locks(&list_all(client, KeyKind::Lock, ROWS_MAX).await?, self.has_keys);
         page.bulkheads(&list_all(client, KeyKind::Bulkhead, ROWS_MAX).await?);
         page.ledgers(&list_all(client, KeyKind::DeadLetters, ROWS_MAX).await?);
-        if let Some(rows) = rank(client, Ranking::Denied, RANKED_MAX).await? {
-            page.denied(&rows, self.has_keys);
-        }
+        page.denied(&denied(client, RANKED_MAX).await?, self.has_keys);
         Ok(page)
     }
 }

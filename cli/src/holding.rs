@@ -42,7 +42,7 @@ pub struct BreakArgs {
 pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -> Result<(), Failure> {
     match verb {
         LockVerb::List(args) => {
-            let rows = list(&connect.client().await?, KeyKind::Lock, args).await?;
+            let rows = list(&connect.client().await?, output, KeyKind::Lock, args).await?;
             output.table(
                 || rows.iter().map(OverviewRow::json).collect(),
                 &locks(&rows),
@@ -73,7 +73,7 @@ pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -
 pub async fn run_bulkhead(connect: &ConnectArgs, output: &Output, verb: &BulkheadVerb) -> Result<(), Failure> {
     match verb {
         BulkheadVerb::List(args) => {
-            let rows = list(&connect.client().await?, KeyKind::Bulkhead, args).await?;
+            let rows = list(&connect.client().await?, output, KeyKind::Bulkhead, args).await?;
             let nothing = "no bulkhead is used or waited for";
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &bulkheads(&rows), nothing)
         }

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Value, json};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::failure::Failure;
 
@@ -99,24 +100,23 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Its lines, each cut to `width` characters if there is one.
+    /// Its lines, each cut to `width` columns if there is one.
     pub fn lines(&self, has_colors: bool, width: Option<usize>) -> Vec<String> {
         let headings = self.headings.iter().map(|text| Cell::toned(text, Tone::Heading)).collect();
         let rows: Vec<&Vec<Cell>> = std::iter::once(&headings).chain(&self.rows).collect();
         let columns = self.headings.len();
-        let length =
-            |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.chars().count());
+        let length = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.width());
         let lengths: Vec<usize> = (0..columns).map(|column| length(column).max().unwrap_or(0)).collect();
         let line = |row: &Vec<Cell>| {
             let (mut line, mut left) = (String::new(), width.unwrap_or(usize::MAX));
             for (column, cell) in row.iter().enumerate() {
                 let is_last = column + 1 == row.len();
-                let padding = if is_last { 0 } else { lengths[column] - cell.text.chars().count() + 2 };
-                let text: String = cell.text.chars().take(left).collect();
-                left -= text.chars().count();
+                let padding = if is_last { 0 } else { lengths[column] - cell.text.width() + 2 };
+                let text = cut(&cell.text, left);
+                left -= text.width();
                 let padding = padding.min(left);
                 left -= padding;
-                paint(&mut line, &text, cell.tone, has_colors);
+                paint(&mut line, text, cell.tone, has_colors);
                 line.extend(std::iter::repeat_n(' ', padding));
             }
             line.truncate(line.trim_end().len());
@@ -124,6 +124,18 @@ impl Table {
         };
         rows.into_iter().map(line).collect()
     }
+}
+
+/// As much of it as fits into so many columns of a terminal.
+pub fn cut(text: &str, columns: usize) -> &str {
+    let mut left = columns;
+    let end = text.char_indices().find(|(_, c)| {
+        let width = c.width().unwrap_or(0);
+        let fits = width <= left;
+        left = left.saturating_sub(width);
+        !fits
+    });
+    &text[..end.map_or(text.len(), |(at, _)| at)]
 }
 
 pub fn paint(line: &mut String, text: &str, tone: Tone, has_colors: bool) {
@@ -150,6 +162,12 @@ impl Output {
             ColorWhen::Auto => !is_plain && std::io::stdout().is_terminal(),
         };
         Self { is_json: args.json, has_colors: has_colors && !args.json }
+    }
+
+    /// What is worth knowing beside the answer, on standard error: a sentence that is safe already.
+    pub fn notice(&self, text: &str) {
+        let line = if self.is_json { json!({ "notice": text }).to_string() } else { format!("resil: {text}") };
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 
     pub fn raw(&self, bytes: &[u8]) -> Result<(), Failure> {
@@ -359,9 +377,13 @@ mod tests {
     fn lines_are_cut_to_the_width() {
         let mut table = Table::new(&["key", "state"]);
         table.row([Cell::new("resil:breaker:{payments}"), Cell::toned("open", Tone::Bad)]);
+        table.row([Cell::new("resil:breaker:{支払い}"), Cell::toned("open", Tone::Bad)]);
         for width in 0..40 {
             let lines = table.lines(false, Some(width));
-            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+            assert!(lines.iter().all(|line| line.width() <= width), "{width}: {lines:?}");
         }
+        let lines = table.lines(false, None);
+        let state_at = |line: &str| line.rfind(' ').map(|at| line[..at].width());
+        assert_eq!((state_at(&lines[0]), state_at(&lines[1])), (state_at(&lines[1]), state_at(&lines[2])), "{lines:?}");
     }
 }

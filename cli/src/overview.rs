@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use resil::Client;
-use resil::operator::{KeyFilter, KeyKind, KeyRow, Ranking, RowField};
+use resil::operator::{KeyFilter, KeyKind, KeyRow, RowField};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
-use crate::output::json_bytes;
+use crate::output::{Output, json_bytes};
 use crate::spans;
 
 #[derive(Args)]
@@ -20,8 +20,8 @@ pub struct ListArgs {
     #[arg(long, value_name = "PATTERN")]
     pub r#match: Option<String>,
     /// At most so many
-    #[arg(long, default_value_t = 1_000)]
-    pub limit: usize,
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
 }
 
 /// A row of RES.LIST or RES.TOP: its key, and what is known of it under the names of the command's page.
@@ -29,22 +29,40 @@ pub struct ListArgs {
 pub struct OverviewRow {
     pub key: Vec<u8>,
     pub name: Option<String>,
-    pub fields: Vec<(String, RowField)>,
+    fields: Vec<(&'static str, Shown)>,
+}
+
+/// What a row says under one of its names.
+#[derive(Clone, PartialEq, Debug)]
+enum Shown {
+    Number(i64),
+    Bytes(Vec<u8>),
+    Nothing,
 }
 
 impl OverviewRow {
-    fn of(kind: Option<KeyKind>, row: KeyRow) -> Self {
-        let KeyRow { key, fields } = row;
-        Self { name: kind.and_then(|kind| kind.name(&key)), key, fields }
+    fn of(row: &impl KeyRow) -> Self {
+        let field = |field: RowField<'_>| match field {
+            RowField::Number(number) => Shown::Number(number),
+            RowField::Text(text) => Shown::Bytes(text.to_vec()),
+            RowField::Nothing => Shown::Nothing,
+        };
+        let fields = row.fields().into_iter().filter(|(name, _)| *name != "key");
+        let fields = fields.map(|(name, value)| (name, field(value))).collect();
+        Self { key: row.key().to_vec(), name: row.name(), fields }
     }
 
-    fn field(&self, name: &str) -> Option<&RowField> {
+    fn all(rows: &[impl KeyRow]) -> Vec<Self> {
+        rows.iter().map(Self::of).collect()
+    }
+
+    fn field(&self, name: &str) -> Option<&Shown> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 
     pub fn number(&self, name: &str) -> Option<i64> {
         match self.field(name) {
-            Some(RowField::Number(number)) => Some(*number),
+            Some(Shown::Number(number)) => Some(*number),
             _ => None,
         }
     }
@@ -56,7 +74,7 @@ impl OverviewRow {
 
     pub fn bytes(&self, name: &str) -> &[u8] {
         match self.field(name) {
-            Some(RowField::Bytes(bytes)) => bytes,
+            Some(Shown::Bytes(bytes)) => bytes,
             _ => b"",
         }
     }
@@ -89,9 +107,9 @@ impl OverviewRow {
         map.insert("name".to_owned(), json!(self.name));
         for (name, field) in &self.fields {
             let value = match field {
-                RowField::Nothing => Value::Null,
-                RowField::Number(number) => json!(number),
-                RowField::Bytes(bytes) => json_bytes(bytes),
+                Shown::Nothing => Value::Null,
+                Shown::Number(number) => json!(number),
+                Shown::Bytes(bytes) => json_bytes(bytes),
             };
             map.insert(camel(name), value);
         }
@@ -110,21 +128,40 @@ fn camel(name: &str) -> String {
     text
 }
 
-/// The rows there are, sorted by key.
-pub async fn list(client: &Client, kind: KeyKind, args: &ListArgs) -> Result<Vec<OverviewRow>, Failure> {
-    let filter = KeyFilter { state: args.state.clone(), pattern: args.r#match.clone(), limit: args.limit };
-    let rows = client.operator().list(kind, &filter).await?;
-    Ok(rows.into_iter().map(|row| OverviewRow::of(Some(kind), row)).collect())
+/// The rows there are, sorted by key. Standard error says if there are more.
+pub async fn list(
+    client: &Client,
+    output: &Output,
+    kind: KeyKind,
+    args: &ListArgs,
+) -> Result<Vec<OverviewRow>, Failure> {
+    let wanted = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let (state, pattern, limit) = (args.state.clone(), args.r#match.clone(), wanted.saturating_add(1));
+    let mut rows = listed(client, kind, &KeyFilter { state, pattern, limit }).await?;
+    if rows.len() > wanted {
+        rows.truncate(wanted);
+        output.notice(&format!("there are more than {wanted}; --limit shows more, --state and --match fewer"));
+    }
+    Ok(rows)
 }
 
 /// At most `limit` of a kind.
 pub async fn list_all(client: &Client, kind: KeyKind, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
-    let rows = client.operator().list(kind, &KeyFilter { limit, ..KeyFilter::default() }).await?;
-    Ok(rows.into_iter().map(|row| OverviewRow::of(Some(kind), row)).collect())
+    listed(client, kind, &KeyFilter { limit, ..KeyFilter::default() }).await
 }
 
-/// The keys that stand out, the largest first; `None` if the server cannot tell.
-pub async fn rank(client: &Client, ranking: Ranking, limit: u32) -> Result<Option<Vec<OverviewRow>>, resil::Error> {
-    let rows = client.operator().rank(ranking, limit).await?;
-    Ok(rows.map(|rows| rows.into_iter().map(|row| OverviewRow::of(None, row)).collect()))
+async fn listed(client: &Client, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<OverviewRow>, resil::Error> {
+    let operator = client.operator();
+    Ok(match kind {
+        KeyKind::Breaker => OverviewRow::all(&operator.breakers(filter).await?),
+        KeyKind::Lock => OverviewRow::all(&operator.locks(filter).await?),
+        KeyKind::Bulkhead => OverviewRow::all(&operator.bulkheads(filter).await?),
+        KeyKind::Policy => OverviewRow::all(&operator.policies(filter).await?),
+        KeyKind::DeadLetters => OverviewRow::all(&operator.ledgers(filter).await?),
+    })
+}
+
+/// The keys that were refused most, the most frequent first.
+pub async fn denied(client: &Client, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
+    Ok(OverviewRow::all(&client.operator().denied(limit).await?))
 }

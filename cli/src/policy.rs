@@ -81,7 +81,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> R
             // Deleted ones are remembered for a while; they are shown when they are asked for.
             let state = args.state.clone().or_else(|| Some("live".to_owned()));
             let args = ListArgs { state, r#match: args.r#match.clone(), limit: args.limit };
-            let rows = list(&connect.client().await?, KeyKind::Policy, &args).await?;
+            let rows = list(&connect.client().await?, output, KeyKind::Policy, &args).await?;
             output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no policies")
         }
         PolicyVerb::Show { name, version } => show(connect, output, name, *version).await,

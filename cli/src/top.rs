@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use resil::operator::{KeyKind, Ranking};
+use resil::operator::KeyKind;
 use resil::{Client, Error};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use self::terminal::Terminal;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::overview::{OverviewRow, list_all, rank};
+use crate::overview::{OverviewRow, denied, list_all};
 use crate::spans;
 
 /// Rows of each kind that are looked at.
@@ -45,8 +45,7 @@ pub struct Picture {
     pub breakers: Vec<OverviewRow>,
     pub locks: Vec<OverviewRow>,
     pub ledgers: Vec<OverviewRow>,
-    /// `None`: the module does not rank.
-    pub denied: Option<Vec<OverviewRow>>,
+    pub denied: Vec<OverviewRow>,
 }
 
 impl Picture {
@@ -57,7 +56,7 @@ impl Picture {
         breakers.sort_by_key(|row| (badness(&row.text("state")), std::cmp::Reverse(row.number("failures"))));
         locks.sort_by_key(|row| std::cmp::Reverse((row.number("waiters"), row.number("held_ms"))));
         ledgers.sort_by_key(|row| std::cmp::Reverse((row.number("dead"), row.number("waiting"))));
-        let denied = rank(client, Ranking::Denied, u32::try_from(rows.clamp(1, 128)).unwrap_or(10)).await?;
+        let denied = denied(client, rows).await?;
         Ok(Self { breakers, locks, ledgers, denied })
     }
 
@@ -67,7 +66,7 @@ impl Picture {
             "breakers": part(&self.breakers), "breakersTotal": self.breakers.len(),
             "locks": part(&self.locks), "locksTotal": self.locks.len(),
             "ledgers": part(&self.ledgers), "ledgersTotal": self.ledgers.len(),
-            "denied": self.denied.as_deref().map(part),
+            "denied": part(&self.denied),
         })
     }
 }

@@ -1,12 +1,11 @@
 //! `resil watch`: events as they happen, one on each line. When the connection is lost it is opened again, and a line on standard error
 //! says that events may have been missed.
 
-use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
 use resil::operator::ServerMessage;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
@@ -25,15 +24,10 @@ pub struct WatchArgs {
     length: Option<Duration>,
 }
 
-fn say(output: &Output, text: &str) {
-    let line = if output.is_json { json!({ "notice": text }).to_string() } else { format!("resil: {text}") };
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 pub async fn run(connect: &ConnectArgs, output: &Output, args: &WatchArgs) -> Result<(), Failure> {
     let client = connect.patient_client().await?;
     if let Some(reason) = client.health().reason {
-        say(output, &format!("the server is away ({}); it is tried again", escaped(reason.as_bytes())));
+        output.notice(&format!("the server is away ({}); it is tried again", escaped(reason.as_bytes())));
     }
     let watching = listen(&client, output, args);
     let end = async {
@@ -55,11 +49,13 @@ async fn listen(client: &resil::Client, output: &Output, args: &WatchArgs) -> Re
     while args.count.is_none_or(|count| heard < count) {
         match feed.next().await? {
             None => break,
-            Some(ServerMessage::Listening) if was_lost => say(output, "listening again; events in between were missed"),
-            Some(ServerMessage::Listening) => say(output, "listening"),
+            Some(ServerMessage::Listening) if was_lost => {
+                output.notice("listening again; events in between were missed")
+            }
+            Some(ServerMessage::Listening) => output.notice("listening"),
             Some(ServerMessage::Lost) => {
                 was_lost = true;
-                say(output, "the connection was lost; another one is opened");
+                output.notice("the connection was lost; another one is opened");
             }
             Some(ServerMessage::Event(payload)) => {
                 let Ok(Value::Object(event)) = serde_json::from_slice(&payload) else { continue };
@@ -85,7 +81,14 @@ fn line(event: &Map<String, Value>) -> String {
     let time = format!("{:02}:{:02}:{:02}.{:03}", second / 3_600, second % 3_600 / 60, second % 60, ms % 1_000);
     let kind = event.get("event").and_then(Value::as_str).unwrap_or_default();
     let mut line = format!("{time} {}", escaped(kind.as_bytes()));
-    for (name, value) in event.iter().filter(|(name, _)| !["event", "time_ms"].contains(&name.as_str())) {
+    let id = event.get("event_id");
+    let is_shown = |name: &str, value: &Value| match name {
+        "event" | "time_ms" | "event_id" => false,
+        // Nobody gave one.
+        "correlation" => Some(value) != id,
+        _ => !value.is_null(),
+    };
+    for (name, value) in event.iter().filter(|(name, value)| is_shown(name, value)) {
         let text = match value {
             Value::String(text) => text.clone(),
             value => value.to_string(),

@@ -29,7 +29,6 @@ const WINDOWS: usize = 6;
 const WINDOW: Span = Span::from_secs(10);
 
 struct Counter {
-    hash: u64,
     tag: u32,
     name: Box<[u8]>,
     count: u64,
@@ -40,6 +39,10 @@ struct Counter {
 #[derive(Default)]
 pub struct SpaceSaving {
     counters: Vec<Counter>,
+    /// A hash of each, side by side: looking for one is most of what an addition costs.
+    hashes: Vec<u32>,
+    /// No counter is smaller.
+    least: u64,
     added: u64,
 }
 
@@ -79,13 +82,28 @@ impl SpaceSaving {
             return;
         }
         if self.counters.len() < COUNTERS {
-            self.counters.push(Counter { hash, tag, name: name.into(), count: 1, error: 0 });
+            self.counters.push(Counter { tag, name: name.into(), count: 1, error: 0 });
+            self.hashes.push(hash);
             return;
         }
-        if let Some(smallest) = self.counters.iter_mut().min_by_key(|counter| counter.count) {
-            let error = smallest.count;
-            *smallest = Counter { hash, tag, name: name.into(), count: error + 1, error };
+        let smallest = self.take_smallest();
+        if let Some(counter) = self.counters.get_mut(smallest) {
+            let error = counter.count;
+            *counter = Counter { tag, name: name.into(), count: error + 1, error };
+            self.hashes[smallest] = hash;
         }
+    }
+
+    /// One of the smallest. Counts only grow: as long as one is as small as the last time, there is no need to compare them all.
+    fn take_smallest(&mut self) -> usize {
+        let at_least = |least: u64| self.counters.iter().position(|counter| counter.count <= least);
+        if let Some(found) = at_least(self.least) {
+            return found;
+        }
+        let least = self.counters.iter().map(|counter| counter.count).min().unwrap_or(0);
+        let found = at_least(least).unwrap_or(0);
+        self.least = least;
+        found
     }
 
     /// What is known of a key.
@@ -110,9 +128,20 @@ impl SpaceSaving {
         self.counters.iter().map(|counter| counter.count).min().filter(|_| is_full).unwrap_or(0)
     }
 
-    fn find(&self, hash: u64, tag: u32, name: &[u8]) -> Option<usize> {
-        let is_it = |counter: &Counter| counter.hash == hash && counter.tag == tag && *counter.name == *name;
-        self.counters.iter().position(is_it)
+    fn find(&self, hash: u32, tag: u32, name: &[u8]) -> Option<usize> {
+        const AT_ONCE: usize = 16;
+        let is_it = |counter: &Counter| counter.tag == tag && *counter.name == *name;
+        for (chunk, hashes) in self.hashes.chunks(AT_ONCE).enumerate() {
+            // Without an early end, so that several are compared by one instruction.
+            if hashes.iter().fold(false, |found, own| found | (*own == hash)) {
+                let places = (chunk * AT_ONCE..).zip(hashes).filter(|(_, own)| **own == hash);
+                let found = places.map(|(place, _)| place).find(|place| is_it(&self.counters[*place]));
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
     }
 }
 
@@ -169,8 +198,10 @@ impl HeavyHitters {
 }
 
 /// Only to compare few names in most cases: keys that collide are told apart.
-fn hash_of(tag: u32, name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(tag), |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+fn hash_of(tag: u32, name: &[u8]) -> u32 {
+    let (words, rest) = name.as_chunks::<8>();
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let hash = words.iter().fold(u64::from(tag) ^ name.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
+    (hash >> 32) as u32 ^ hash as u32
 }

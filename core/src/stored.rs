@@ -50,6 +50,10 @@ pub trait Stored: Sized + 'static {
     /// When nothing in the state can matter any more; `None` is never.
     fn collect_at(state: &Self::State, salt: u64) -> Option<Instant>;
     fn heap_bytes(state: &Self::State) -> usize;
+    /// About the same, without looking at every part: asked before and after each change.
+    fn bytes_about(state: &Self::State) -> usize {
+        Self::heap_bytes(state)
+    }
     /// Parts to free one by one.
     fn parts(_state: &Self::State) -> usize {
         4

@@ -9,7 +9,11 @@
 //!
 //! So one exact subscription is enough for whatever a process has in use. Texts that are not UTF-8 are written as
 //! `{"b64": "..."}`.
+//!
+//! Every message has an `event_id`, a `correlation`, the ACL `user` whose command caused it (null: the server did it by itself), and a
+//! `trace_id` if the correlation that was given is one of W3C trace context: [`publish`] adds what is missing. docs/events.md lists the fields.
 
+use std::cell::Cell;
 use std::ffi::CString;
 
 use base64::Engine;
@@ -17,10 +21,12 @@ use base64::prelude::BASE64_STANDARD;
 use resil_core::Instant;
 use resil_core::circuit_breaker::{StateName, Transition};
 use resil_core::waited::Reason;
+use resil_wire::trace::of_correlation;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 
 use crate::call::Call;
+use crate::clients;
 use crate::edge::replication::notify;
 use crate::key::Key;
 use crate::queues::KeyName;
@@ -53,11 +59,7 @@ pub fn publish_transition(
     let Transition { previous, new, previous_generation, generation, reason } = *transition;
     let mut message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
     message["previous_generation"] = Value::from(previous_generation);
-    // No caller gave one: an operator can still quote it.
-    if message["correlation"].is_null() {
-        message["correlation"] = Value::from(format!("{:016x}{:016x}", server::random_seed(), server::random_seed()));
-    }
-    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, name].concat()]);
+    publish_for_key(call, name, message);
 }
 
 /// Announces that an operator changed something about a breaker that stays in its state: how long it is forced, what it
@@ -71,7 +73,7 @@ pub fn operator_action(
     details: &[(&str, &[u8])],
 ) {
     let message = of_breaker(name, (state, state, generation), action, now, details);
-    server::publish(call.ctx, message.to_string().as_bytes(), &[&[KEY_PREFIX, name].concat()]);
+    publish(call, message, caused_by_caller(call), &[&[KEY_PREFIX, name].concat()]);
 }
 
 fn of_breaker(
@@ -122,16 +124,54 @@ pub fn lost(
     let client = owner.iter().rposition(|byte| *byte == b':').filter(|length| *length > 0);
     let to_client = client.map(|length| &to_owner[..LOST_PREFIX.len() + length]);
     let channels = [Some(CHANNEL), Some(&to_owner), to_client];
-    server::publish(
-        call.ctx,
-        message.to_string().as_bytes(),
-        &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>(),
-    );
+    // A lease that ran out, or a connection that closed, is nobody's command, also if one was running when it was noticed.
+    let is_commanded = matches!(reason, Reason::Broken | Reason::Invalidated | Reason::Taken);
+    let user = if is_commanded { caused_by_caller(call) } else { None };
+    publish(call, message, user, &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>());
 }
 
 /// Publishes a message to everybody, and to those who use the key.
-pub fn publish_for_key(call: &Call<'_>, key: &[u8], message: &Value) {
-    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, key].concat()]);
+pub fn publish_for_key(call: &Call<'_>, key: &[u8], message: Value) {
+    publish(call, message, caused_by_caller(call), &[CHANNEL, &[KEY_PREFIX, key].concat()]);
+}
+
+/// The user whose command runs; `None` for a timer.
+pub fn caused_by_caller(call: &Call<'_>) -> Option<Vec<u8>> {
+    if call.is_timers() { None } else { clients::caller_name(call) }
+}
+
+/// Adds what every message has, where it is not said yet, and publishes it.
+fn publish(call: &Call<'_>, mut message: Value, user: Option<Vec<u8>>, channels: &[&[u8]]) {
+    let id = next_event_id();
+    if let Some(fields) = message.as_object_mut() {
+        fields.entry("user").or_insert_with(|| user.as_deref().map_or(Value::Null, text));
+        match fields.get("correlation") {
+            None | Some(Value::Null) => {
+                fields.insert("correlation".to_owned(), Value::from(id.as_str()));
+            }
+            Some(Value::String(given)) if given.is_empty() => {
+                fields.insert("correlation".to_owned(), Value::from(id.as_str()));
+            }
+            Some(given) => {
+                if let Some(trace) = given.as_str().and_then(of_correlation).map(Value::from) {
+                    fields.insert("trace_id".to_owned(), trace);
+                }
+            }
+        }
+        fields.insert("event_id".to_owned(), Value::from(id));
+    }
+    server::publish(call.ctx, message.to_string().as_bytes(), channels);
+}
+
+/// 32 hex digits: 16 that this process drew, and 16 that count up.
+fn next_event_id() -> String {
+    thread_local! {
+        static RUN: u64 = server::random_seed();
+        static LAST: Cell<u64> = const { Cell::new(0) };
+    }
+    let number = LAST.get().wrapping_add(1);
+    LAST.set(number);
+    format!("{:016x}{number:016x}", RUN.with(|run| *run))
 }
 
 pub fn text(bytes: &[u8]) -> Value {

@@ -57,14 +57,16 @@ pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>
         }
         return;
     };
+    let bytes = value.bytes();
     let (state, salt) = (value.get_mut(), key.salt());
     let was_due = M::collect_at(state, salt);
     M::apply_all(state, edits);
-    if M::is_nothing(state) {
+    let is_nothing = M::is_nothing(state);
+    let due = M::collect_at(state, salt);
+    value.recount(bytes);
+    if is_nothing {
         return key.delete();
     }
-    let due = M::collect_at(state, salt);
-    value.recount();
     key.collect_at::<Boxed<M>>(Some(was_due), due);
 }
 

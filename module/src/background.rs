@@ -26,10 +26,6 @@ use crate::{blocked_clients, clock, cluster, key_tasks, search, server, sessions
 const PAUSE: Span = Span::from_ms(10);
 const CLUSTER_PAUSE: Span = Span::from_ms(100);
 
-/// The longest timer. Redis 7.0 reckons with 32 bits of microseconds when it sets a timer again: one beyond 35 minutes makes its
-/// loop spin. A lease may end later than that; the timer then comes early, and is set again.
-const LONGEST: Span = Span::from_secs(900);
-
 /// How long a slice takes at most, and how many of each sort are done before the next sort has its turn.
 const SLICE: Duration = Duration::from_micros(1_500);
 const BATCH: usize = 8;
@@ -99,9 +95,13 @@ fn come_back_after(pause: Span) {
     }
 }
 
+/// Redis 7.0 counts the microseconds until its next timer in 32 bits: with one that is further away than 35 minutes it spins. So what is
+/// far away is looked at again in between.
+const FAR: Span = Span::from_secs(900);
+
 fn start_timer(after: Span, at: Instant) {
     stop_timer();
-    let (after, at) = if after > LONGEST { (LONGEST, clock::now().plus(LONGEST)) } else { (after, at) };
+    let (after, at) = if after > FAR { (FAR, clock::now().plus(FAR)) } else { (after, at) };
     TIMER.set(Some((server::start_timer(CONTEXT.get(), after.ceil_ms(), on_timer), at)));
 }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Span;
-use resil_core::dead_letters::Room;
+use resil_core::dead_letters::{Ledgers, Room};
 use resil_core::limits::{
     AGEING_CEILING, AGEING_DEFAULT, FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX,
     LEASE_LEAST, LEDGER_BYTES_CEILING, LEDGER_BYTES_DEFAULT, LEDGER_ENTRIES_CEILING, LEDGER_ENTRIES_DEFAULT,
@@ -44,6 +44,7 @@ use resil_wire::command::{Allowed, Page};
 use crate::call::Failure;
 use crate::edge::directives::{self, Flag, Number};
 use crate::info::counters;
+use crate::machines::ServerMachine;
 use crate::{clock, server};
 
 impl Flag {
@@ -198,7 +199,7 @@ pub fn refuse_if_evictable() -> Result<(), Failure> {
 pub fn ledger_room(own: usize) -> Room {
     let maxmemory = MAXMEMORY.load(Relaxed);
     let all = if maxmemory == 0 { i64::MAX } else { maxmemory / 100 * MAX_LEDGERS_PERCENT.get() };
-    let left = all.saturating_sub(counters().ledgers.bytes.get()).max(0);
+    let left = all.saturating_sub(Ledgers::bytes().get()).max(0);
     Room {
         entries: MAX_LEDGER_ENTRIES.get() as usize,
         bytes: (MAX_LEDGER_BYTES.get() as usize).min(own.saturating_add(left as usize)),

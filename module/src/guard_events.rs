@@ -31,7 +31,7 @@ pub fn announce(call: &Call<'_>, key: &[u8], guard: &Guard, edits: &[GuardEdit],
     for edit in edits {
         match edit {
             GuardEdit::Published(publication) => {
-                publish_for_key(call, key, &published(call.db(), key, guard, &publication.version));
+                publish_for_key(call, key, published(call.db(), key, guard, &publication.version));
             }
             GuardEdit::Moved(transition) => {
                 counters().breaker.transitions.add(1);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use redis_module::raw;
 use resil_core::Span;
 use resil_core::circuit_breaker::StateName;
+use resil_core::dead_letters::Ledgers;
 
 use crate::datatype;
 use crate::edge::guard;
@@ -127,7 +128,6 @@ pub struct LedgerCounters {
     /// Deaths of entries: by FAIL, and by leases that lapsed.
     pub deaths: Counter,
     pub alerts: Counter,
-    pub bytes: Gauge,
 }
 
 #[derive(Default)]
@@ -158,6 +158,7 @@ pub struct Counters {
     pub refused: Counter,
     pub panics: Counter,
     pub gcra_keys: Gauge,
+    pub gcra_bytes: Gauge,
     pub eviction_risk: AtomicBool,
     /// Any key can be evicted, not only those with an expiry.
     pub evicts_all_keys: AtomicBool,
@@ -178,13 +179,16 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, for_crash_report: c_
         let section = Section::open(ctx);
         section.text("version", env!("CARGO_PKG_VERSION"));
         section.number("eviction_risk", counters.eviction_risk.load(Relaxed) as i64);
-        datatype::for_each_count(|name, keys| section.number(&format!("{name}_keys"), keys.get()));
+        datatype::for_each_count(|name, keys, _| section.number(&format!("{name}_keys"), keys.get()));
+        section.dictionary("bytes", |section| {
+            datatype::for_each_count(|name, _, bytes| section.number(name, bytes.get()));
+        });
         let gauges = [
             ("blocked_waiters", &counters.waiters),
             ("async_waiters", &counters.async_waiters),
             ("sessions", &counters.sessions),
             ("bound", &counters.bound),
-            ("dlq_bytes", &counters.ledgers.bytes),
+            ("dlq_bytes", Ledgers::bytes()),
         ];
         gauges.iter().for_each(|(name, gauge)| section.number(name, gauge.get()));
         section.dictionary("breakers", |section| {

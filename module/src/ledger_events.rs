@@ -17,7 +17,7 @@ use crate::info::counters;
 pub fn announce(call: &Call<'_>, key: &[u8], ledger: &Ledger, edits: &[LedgerEdit], now: Instant) {
     let mut deaths = 0;
     for entry in ledger.fresh_deaths() {
-        publish_for_key(call, key, &dead(key, &entry, now));
+        publish_for_key(call, key, dead(key, &entry, now));
         deaths += 1;
     }
     if deaths > 0 {
@@ -28,9 +28,9 @@ pub fn announce(call: &Call<'_>, key: &[u8], ledger: &Ledger, edits: &[LedgerEdi
         match edit {
             LedgerEdit::Alerted(alert) => {
                 counters().ledgers.alerts.add(1);
-                publish_for_key(call, key, &alerted(key, alert));
+                publish_for_key(call, key, alerted(key, alert));
             }
-            LedgerEdit::Audited(row) => publish_for_key(call, key, &audited(key, row)),
+            LedgerEdit::Audited(row) => publish_for_key(call, key, audited(key, row)),
             _ => {}
         }
     }

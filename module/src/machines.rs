@@ -28,6 +28,7 @@ use resil_wire::reply::Sink;
 use resil_wire::single_flight::Joined;
 
 use crate::call::Call;
+use crate::datatype::waited::Stored;
 use crate::info::{Gauge, Holdings, counters};
 use crate::queues::Queues;
 use crate::{guard_events, ledger_events};
@@ -93,6 +94,8 @@ pub trait ServerMachine: Machine {
     fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType>;
     fn queues() -> &'static LocalKey<RefCell<Queues<Self::Request>>>;
     fn keys() -> &'static Gauge;
+    /// What its values take, for INFO.
+    fn bytes() -> &'static Gauge;
     fn counters() -> &'static Holdings;
 
     /// The keyspace notification of an edit, if it is worth one.
@@ -100,12 +103,10 @@ pub trait ServerMachine: Machine {
 
     /// Tells the world what a step did, beyond its notifications.
     fn announce(_call: &Call<'_>, _key: &[u8], _state: &Self::State, _edits: &[Self::Report], _now: Instant) {}
-    /// How much of a budget that all keys of this kind share the state takes.
-    fn weight(_state: &Self::State) -> usize {
-        0
+    /// What a value takes of `bytes`.
+    fn weight(state: &Self::State) -> usize {
+        size_of::<Stored<Self>>() + Self::bytes_about(state)
     }
-    /// The budget has changed.
-    fn weighed(_difference: i64) {}
 
     /// The replies to a call that waited.
     fn write_grant(grant: Self::Grant, sink: &mut dyn Sink);
@@ -141,6 +142,11 @@ macro_rules! statics {
         fn keys() -> &'static Gauge {
             static KEYS: Gauge = Gauge::new();
             &KEYS
+        }
+
+        fn bytes() -> &'static Gauge {
+            static BYTES: Gauge = Gauge::new();
+            &BYTES
         }
 
         fn counters() -> &'static Holdings {
@@ -180,6 +186,11 @@ impl<const L: bool> ServerMachine for Holding<L> {
     fn keys() -> &'static Gauge {
         static KEYS: [Gauge; 2] = [const { Gauge::new() }; 2];
         &KEYS[usize::from(L)]
+    }
+
+    fn bytes() -> &'static Gauge {
+        static BYTES: [Gauge; 2] = [const { Gauge::new() }; 2];
+        &BYTES[usize::from(L)]
     }
 
     fn counters() -> &'static Holdings {
@@ -313,12 +324,9 @@ impl ServerMachine for Ledgers {
         ledger_events::announce(call, key, state, edits, now);
     }
 
+    /// As the limits of ledgers count them.
     fn weight(state: &Ledger) -> usize {
         state.bytes()
-    }
-
-    fn weighed(difference: i64) {
-        counters().ledgers.bytes.raise(difference);
     }
 
     fn write_grant(taken: Taken, sink: &mut dyn Sink) {

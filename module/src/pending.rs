@@ -16,11 +16,12 @@ use resil_core::waited::Reason;
 use resil_core::{Instant, Span};
 
 use crate::background::{is_replica, plan_soon};
+use crate::call::Call;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::share::{Pointer, Share};
 use crate::timers::{GoneKey, Noted};
-use crate::{blocked_clients, clock, cluster, fences, key_tasks, search, sessions, timers};
+use crate::{announce, blocked_clients, clock, cluster, fences, key_tasks, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
@@ -42,8 +43,12 @@ pub enum Task {
 /// Further fields of an announcement, shared by all that come from one command.
 pub type Details = Option<Rc<[(Box<str>, Box<[u8]>)]>>;
 
-pub fn details_of(details: &[(&str, &[u8])]) -> Details {
-    let owned: Vec<_> = details.iter().map(|(name, text)| (Box::from(*name), Box::from(*text))).collect();
+/// Of what a command causes, and is announced after it has ended.
+pub fn details_of(call: &Call<'_>, details: &[(&str, &[u8])]) -> Details {
+    let user = announce::caused_by_caller(call);
+    let user = user.as_deref().map(|user| ("user", user));
+    let owned: Vec<_> =
+        details.iter().copied().chain(user).map(|(name, text)| (Box::from(name), Box::from(text))).collect();
     (!owned.is_empty()).then(|| Rc::from(owned))
 }
 

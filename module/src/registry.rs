@@ -10,8 +10,8 @@
 //!   SWAPDB                                  nothing: lists are kept by space, as timers are
 //! ```
 //! A name can be stale: a file's key that had expired is dropped without a word. So a walk opens each key, and believes it only if its
-//! value says the same number; else the slot is free. Valkey 8.1 to 9.1.1 do not let us hear of renamed, moved and copied keys: such a
-//! key is not listed there until its value is made anew.
+//! value says the same number; else the slot is free. On Valkey 8.1 to 9.1.1 we do not listen for renamed, moved and copied keys (see
+//! `vendor`): such a key is listed there from the first command on that opens it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,10 +23,14 @@ use crate::timers::{self, Space};
 /// The number of a slot, from 1; 0 is none.
 pub type Slot = u32;
 
+/// Slots of a chunk.
+const CHUNK: usize = 4_096;
+
 #[derive(Default)]
 struct Slots {
-    /// The name in slot n is at n - 1.
-    names: Vec<Option<Box<[u8]>>>,
+    /// The name in slot n is at n - 1, counted through all chunks. In chunks, because one list of a million would be copied while
+    /// everybody waits, and would have room for as many more.
+    chunks: Vec<Vec<Option<Box<[u8]>>>>,
     free: Vec<Slot>,
 }
 
@@ -61,7 +65,7 @@ pub fn forget(db: Option<i32>) {
             gone
         }
     });
-    if gone.values().map(|slots| slots.names.len()).sum::<usize>() > 1_000 {
+    if gone.values().map(|slots| slots.places()).sum::<usize>() > 1_000 {
         // Without a thread it is freed here.
         let _freed = std::thread::Builder::new().spawn(move || drop(gone));
     }
@@ -71,16 +75,20 @@ pub fn forget(db: Option<i32>) {
 type Named = (Slot, Box<[u8]>);
 
 /// A part of the names, and the slot to go on from; 0 at the end. Few slots of many may be taken: then there are few names, or none.
+/// Long names come a few at a time.
 pub fn names(db: i32, kind: OverviewKind, from: Slot, most: usize) -> (Vec<Named>, Slot) {
     const SLOTS_AT_ONCE: usize = 4_096;
+    const BYTES_AT_ONCE: usize = 16_384;
     let space = timers::space_of(db);
     REGISTRY.with_borrow(|all| {
-        let (mut found, first) = (Vec::new(), from.max(1) as usize - 1);
+        let (mut found, mut bytes, first) = (Vec::new(), 0, from.max(1) as usize - 1);
         let Some(slots) = all.get(&(space, kind)) else { return (found, 0) };
-        for (place, name) in slots.names.iter().enumerate().skip(first) {
-            if found.len() == most || place - first == SLOTS_AT_ONCE {
+        for place in first..slots.places() {
+            let name = &slots.chunks[place / CHUNK][place % CHUNK];
+            if found.len() == most || place - first == SLOTS_AT_ONCE || bytes > BYTES_AT_ONCE {
                 return (found, place as Slot + 1);
             }
+            bytes += name.as_ref().map_or(0, |name| name.len());
             found.extend(name.as_ref().map(|name| (place as Slot + 1, name.clone())));
         }
         (found, 0)
@@ -88,27 +96,37 @@ pub fn names(db: i32, kind: OverviewKind, from: Slot, most: usize) -> (Vec<Named
 }
 
 impl Slots {
+    /// Slots, taken or free: all chunks but the last are full.
+    fn places(&self) -> usize {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+    }
+
     fn len(&self) -> usize {
-        self.names.len() - self.free.len()
+        self.places() - self.free.len()
+    }
+
+    fn place_of(&mut self, slot: Slot) -> Option<&mut Option<Box<[u8]>>> {
+        let place = (slot as usize).checked_sub(1)?;
+        self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
     }
 
     fn enter(&mut self, name: Box<[u8]>) -> Slot {
-        match self.free.pop() {
-            Some(slot) => {
-                self.names[slot as usize - 1] = Some(name);
-                slot
-            }
-            None => {
-                self.names.push(Some(name));
-                self.names.len() as Slot
-            }
+        if let Some(slot) = self.free.pop()
+            && let Some(place) = self.place_of(slot)
+        {
+            *place = Some(name);
+            return slot;
         }
+        match self.chunks.last_mut() {
+            Some(last) if last.len() < CHUNK => last.push(Some(name)),
+            _ => self.chunks.push(vec![Some(name)]),
+        }
+        self.places() as Slot
     }
 
     fn leave(&mut self, slot: Slot, name: &[u8]) {
-        let Some(place) = (slot as usize).checked_sub(1) else { return };
-        if self.names.get(place).is_some_and(|here| here.as_deref() == Some(name)) {
-            self.names[place] = None;
+        if let Some(place) = self.place_of(slot).filter(|here| here.as_deref() == Some(name)) {
+            *place = None;
             self.free.push(slot);
         }
         if self.len() == 0 {

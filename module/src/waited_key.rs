@@ -201,7 +201,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                 M::counters().hold.add(held);
                 (owner, fence, Some(M::reason(how)))
             });
-            pending::announce(Losses::new(self.name(), Box::new(lost), Reason::Broken, now, details_of(details)));
+            pending::announce(Losses::new(self.name(), Box::new(lost), Reason::Broken, now, details_of(call, details)));
         }
         if !outcome.replies.is_empty() {
             blocked_clients::put_off_while(call.is_nested(), || self.send(outcome.replies, now));
@@ -267,7 +267,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             }
         }
         if !later.is_empty() {
-            let details = if is_broken { details_of(details) } else { None };
+            let details = if is_broken { details_of(call, details) } else { None };
             pending::announce(Losses::new(name.clone(), Box::new(later.into_iter()), Reason::Expired, now, details));
         }
     }

@@ -57,11 +57,7 @@ pub fn correlated<F: Future>(text: impl AsRef<str>, future: F) -> Correlated<F> 
 
 /// The trace id of a W3C `traceparent` header. `None` if it is none, or all zeros.
 pub fn trace_id(traceparent: &str) -> Option<&str> {
-    let mut parts = traceparent.trim().split('-');
-    let (version, id) = (parts.next()?, parts.next()?);
-    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let is_valid = version.len() == 2 && is_hex(version) && version != "ff" && id.len() == 32 && is_hex(id);
-    (is_valid && id.bytes().any(|byte| byte != b'0')).then_some(id)
+    resil_wire::trace::of_traceparent(traceparent)
 }
 
 /// What a report that is made now is about.

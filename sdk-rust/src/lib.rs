@@ -161,7 +161,6 @@ pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod operator;
-pub mod overview;
 pub mod policies;
 pub mod policy;
 

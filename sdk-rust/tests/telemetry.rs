@@ -185,6 +185,8 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
         listed.lines().filter(|line| !line.contains("name=scene") && !line.contains("cmd=client")).collect();
     assert!(listed.contains("name=scene") && nameless.is_empty(), "{listed}");
     connecting_fails_with_a_reason_and_without_the_password().await;
+    no_error_names_a_key_or_a_payload().await;
+    assert!(!said.all().contains("secret"), "{}", said.all());
 }
 
 /// Not beside the scene, which would hear of this server, too.
@@ -197,4 +199,72 @@ async fn connecting_fails_with_a_reason_and_without_the_password() {
     assert!(!late.to_string().contains("secret"), "{late}");
     let health = away.health();
     assert!(health.since.is_some() && health.reason.is_some_and(|reason| !reason.contains("secret")));
+}
+
+/// Whatever a caller gets told when something is refused, lost or full: the name of the handle, and nothing that it was asked with.
+async fn no_error_names_a_key_or_a_payload() {
+    let server = Server::start(Options::default());
+    let client = ConnectSettings::new(server.url()).connect().await.unwrap();
+    let mut errors: Vec<String> = Vec::new();
+    let mut said = |error: &dyn std::fmt::Display, debug: &dyn std::fmt::Debug| {
+        errors.push(format!("{error} / {debug:?}"));
+    };
+    // Idempotent work: another request, a run that lasts, one that was lost, one that is held, one that failed.
+    let settings = IdempotencySettings::new().wait(Duration::ZERO).lease(Duration::from_secs(5));
+    let pay = client.idempotent("pay", settings.clone()).unwrap();
+    pay.run("secret-key", b"secret-body", async |_| Ok::<_, String>("secret-result")).await.unwrap();
+    let other = pay.run("secret-key", b"secret-other", async |_| Ok::<_, String>("x")).await.unwrap_err();
+    said(&other, &other);
+    let (begun, is_begun) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn({
+        let pay = pay.clone();
+        async move {
+            let work = async |_| {
+                begun.send(()).ok();
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok::<_, String>("x")
+            };
+            pay.run("secret-busy", b"", work).await
+        }
+    });
+    is_begun.await.unwrap();
+    let elsewhere = ConnectSettings::new(server.url()).connect().await.unwrap();
+    for client in [&client, &elsewhere] {
+        let pay = client.idempotent("pay", settings.clone()).unwrap();
+        let busy = pay.run("secret-busy", b"", async |_| Ok::<_, String>("x")).await.unwrap_err();
+        said(&busy, &busy);
+    }
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    redis::cmd("DEL").arg("resil:idemp:pay:{secret-busy}").exec(&mut connection).unwrap();
+    let lost = running.await.unwrap().unwrap_err();
+    said(&lost, &lost);
+    // A cache whose loader fails elsewhere.
+    let cached = |client: &Client| client.cached("user", resil::cache::CacheSettings::new()).unwrap();
+    let (begun, is_begun) = tokio::sync::oneshot::channel::<()>();
+    let there = tokio::spawn({
+        let user = cached(&elsewhere);
+        async move {
+            let loader = |_| async move {
+                begun.send(()).ok();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                Err::<Option<bytes::Bytes>, _>("the store is away")
+            };
+            user.get("secret-key", loader).await.map(drop).map_err(|error| error.to_string())
+        }
+    });
+    is_begun.await.unwrap();
+    let failed = cached(&client).get("secret-key", |_| async { Ok::<_, String>(None) }).await.unwrap_err();
+    assert_eq!(failed.code(), Some(resil::Code::LoadFailed));
+    said(&failed, &failed);
+    there.await.unwrap().unwrap_err();
+    // A ledger that knows other bytes under an id.
+    let letters = client.dead_letters("orders", resil::dead_letters::DeadLettersSettings::new()).unwrap();
+    let letter = |payload: &'static str| resil::dead_letters::Letter::new("secret-id").payload(payload);
+    letters.fail(&letter("secret-payload"), "boom").await.unwrap();
+    let conflict = letters.fail(&letter("secret-other"), "boom").await.unwrap_err();
+    said(&conflict, &conflict);
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+    for error in errors {
+        assert!(!error.contains("secret"), "{error}");
+    }
 }

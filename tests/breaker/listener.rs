@@ -87,17 +87,18 @@ impl Listener {
 impl Heard {
     /// `__keyevent@0__:res.breaker.open` says the key, `__keyspace@0__:key` the event.
     fn event(&mut self, mut event: Json) {
-        self.correlations.push(event["correlation"].clone());
-        let previous = event.as_object_mut().and_then(|event| event.remove("previous_generation"));
-        assert_eq!(previous.is_some(), event["previous"] != event["new"], "transitions are a chain: {event}");
+        let fields = event.as_object_mut().expect("a map");
+        let (id, user) = (fields.remove("event_id"), fields.remove("user"));
+        assert!(id.as_ref().is_some_and(is_drawn) && user.is_some(), "what every event has: {fields:?}");
+        let previous = fields.remove("previous_generation");
+        assert_eq!(previous.is_some(), fields["previous"] != fields["new"], "transitions are a chain: {fields:?}");
         self.previous_generations.push(previous.unwrap_or_default());
-        if is_drawn(&event["correlation"]) {
-            event.as_object_mut().expect("a map").remove("correlation");
-        } else if event["correlation"].is_null() {
-            // Looking for it has put it there.
-            event.as_object_mut().expect("a map").remove("correlation");
-            assert_eq!(event["previous"], event["new"], "a transition without a correlation: {event}");
+        let correlation = fields.get("correlation").expect("every event has one").clone();
+        if is_drawn(&correlation) {
+            assert_eq!(Some(&correlation), id.as_ref(), "an event without a correlation has its own id there");
+            fields.remove("correlation");
         }
+        self.correlations.push(correlation);
         self.events.push(event);
     }
 

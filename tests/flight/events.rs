@@ -36,7 +36,9 @@ fn every_loss_is_told_once_with_its_kind_and_reason() {
     heard_once(&mut hearing, &loss("flight", "s", "b", 1, "expired", 2_000));
     scene.ask("RES.SFLIGHT JOIN s c 1h");
     scene.ask("RES.SFLIGHT INVALIDATE s");
-    heard_once(&mut hearing, &loss("flight", "s", "c", 2_000_000, "invalidated", 2_000));
+    let mut invalidated = loss("flight", "s", "c", 2_000_000, "invalidated", 2_000);
+    invalidated["user"] = "default".into();
+    heard_once(&mut hearing, &invalidated);
     for (line, kind, fence) in [
         ("RES.IDEMP BEGIN x d 1h BOUND", "idempotency", 2_000_001),
         ("RES.SFLIGHT JOIN y d 1h BOUND", "flight", 2_000_002),

@@ -38,6 +38,7 @@ fn every_loss_is_told_once_with_its_reason() {
     let mut broken = loss("lock", "k", "b", 1_000_000, "broken", 1_000);
     broken["actor"] = "ann".into();
     broken["note"] = "deploy".into();
+    broken["user"] = "default".into();
     heard_once(&mut hearing, &broken);
     scene.ask("RES.LOCK BREAK k ACTOR ann");
     scene.ask("RES.LOCK ACQUIRE k c 1h");

@@ -51,7 +51,17 @@ impl Hearing {
     }
 }
 
-/// The message of an event.
+/// The message of an event, without what every event has: an id, a correlation where none was given, and a user where there is none.
 pub fn json(message: &str) -> Json {
-    serde_json::from_str(message).unwrap_or_else(|error| panic!("{message}: {error}"))
+    let mut event: Json = serde_json::from_str(message).unwrap_or_else(|error| panic!("{message}: {error}"));
+    let fields = event.as_object_mut().expect("an event is a map");
+    let id = fields.remove("event_id");
+    let is_id = id.as_ref().and_then(Json::as_str).is_some_and(|id| id.len() == 32);
+    assert!(is_id && fields.contains_key("user") && fields.contains_key("correlation"), "{message}");
+    fields.retain(|name, value| match name.as_str() {
+        "correlation" => Some(&*value) != id.as_ref(),
+        "user" => !value.is_null(),
+        _ => true,
+    });
+    event
 }

@@ -54,10 +54,27 @@ fn a_walk_of_asynchronous_waiters_touches_no_freed_memory() {
     walk(watched(), 800);
 }
 
+/// Everything that shows keys without being given one.
+fn look_around(scene: &mut Scene) {
+    for kind in ["BREAKER", "LOCK", "BULKHEAD", "POLICY", "DLQ"] {
+        scene.ask(&format!("RES.LIST {kind}"));
+        scene.ask(&format!("RES.LIST {kind} MATCH *a*[^b-d]* LIMIT 1 CURSOR 2"));
+    }
+    for kind in ["DENIED", "WAITING", "HELD"] {
+        scene.ask(&format!("RES.TOP {kind}"));
+    }
+    scene.ask("INFO resil");
+}
+
 fn hand_over(scene: &mut Scene) {
+    scene.ask("RES.BREAKER FORCE forced OPEN FOR 1h THEN PROBE");
+    scene.ask("RES.LOCK ACQUIRE raised first 1h");
+    scene.ask("RES.LOCK RENEW raised first 1h RAISE 1");
+    scene.ask("RES.LOCK RELEASE raised first");
     for machine in &ALL {
         scene.ask(&machine.hold("given", "first"));
         let mut next = scene.waits(&machine.wait("given", "second"));
+        look_around(scene);
         scene.ask(&machine.let_go("given", "first"));
         assert_eq!(next.verdict(), machine.granted, "{}", machine.name);
         scene.ask(&machine.let_go("given", "second"));
@@ -103,6 +120,7 @@ fn take_keys_away(scene: &mut Scene) {
         if !way.contains("KEY") {
             scene.ask(way);
         }
+        look_around(scene);
         for mut caller in callers {
             assert_ne!(caller.answer(), "nothing", "{way}");
         }

@@ -176,3 +176,63 @@ fn what_is_taken_while_a_slot_moves_as_a_whole_is_taken_at_its_new_home() {
     assert_eq!(numbers(&mut there, "RES.GCRA.PEEK {slot}:busy 1000000 1h")[0], 1_000_000 - granted, "{moved}");
     assert_eq!(numbers(&mut there, "RES.WINDOW.PEEK {slot}:w 100000 1h")[0], 100_000 - granted / 10);
 }
+
+/// The keys that RES.LIST shows of a kind on a node, and who has held them longest.
+fn shown(node: &Server) -> (Vec<String>, Vec<String>) {
+    let mut connection = node.connect();
+    let keys = |value: &Value, wanted: &str| {
+        let mut found = Vec::new();
+        collect_fields(value, wanted, &mut found);
+        found.sort();
+        found
+    };
+    let (locks, breakers) = (say(&mut connection, "RES.LIST LOCK"), say(&mut connection, "RES.LIST BREAKER"));
+    let listed = [keys(&locks, "key"), keys(&breakers, "key")].concat();
+    (listed, keys(&say(&mut connection, "RES.TOP HELD"), "key"))
+}
+
+/// The values of a field of all rows.
+fn collect_fields(value: &Value, wanted: &str, found: &mut Vec<String>) {
+    let Value::Array(elements) = value else { return };
+    if let [Value::BulkString(name), Value::BulkString(key), ..] = elements.as_slice()
+        && name == wanted.as_bytes()
+    {
+        found.push(String::from_utf8_lossy(key).into_owned());
+    }
+    elements.iter().for_each(|element| collect_fields(element, wanted, found));
+}
+
+#[test]
+fn a_slot_that_moves_takes_its_rows_along() {
+    let cluster = Cluster::start(3, driven());
+    let from = cluster.node_for_key("{slot}");
+    let (to, slot) = (stranger(&cluster, from), cluster.slot_of("{slot}").to_string());
+    let (mut here, mut there) = (from.connect(), to.connect());
+    for connection in [&mut here, &mut there] {
+        set_clock(connection, START_US);
+    }
+    say(&mut here, "RES.LOCK ACQUIRE {slot}:lock worker-7 1h");
+    say(&mut here, "RES.BREAKER FORCE {slot}:breaker OPEN FOR 1h THEN PROBE");
+    let rows = || (vec!["{slot}:lock".to_owned(), "{slot}:breaker".to_owned()], vec!["{slot}:lock".to_owned()]);
+    assert_eq!((shown(from), shown(to)), (rows(), (Vec::new(), Vec::new())));
+    say(&mut there, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", node_id(from)));
+    say(&mut here, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", node_id(to)));
+    let port = to.port().to_string();
+    ok(&mut here, &["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS", "{slot}:lock", "{slot}:breaker"]);
+    // Between the two moves the key is where its value is.
+    assert_eq!((shown(from), shown(to)), ((Vec::new(), Vec::new()), rows()));
+    let new_home = node_id(to);
+    for node in [to, from] {
+        say(&mut node.connect(), &format!("CLUSTER SETSLOT {slot} NODE {new_home}"));
+    }
+    eventually("the new home serves the slot", SOON, || outcome(&mut there, "EXISTS {slot}:lock") == "int(1)");
+    // What was asked of the key before goes on there: the fence is raised, the forced state ends as it was told to.
+    set_clock(&mut there, START_US + 1_000_000);
+    let renew = format!("RES.LOCK RENEW {{slot}}:lock worker-7 1h RAISE {}", START_US + 2_000_000);
+    let raised = outcome(&mut there, &renew);
+    assert!(raised.contains(&(START_US + 2_000_000).to_string()), "{raised}");
+    set_clock(&mut there, START_US + 3_700_000_000);
+    assert!(outcome(&mut there, "RES.BREAKER STATE {slot}:breaker").contains("half-open"));
+    assert_eq!(shown(to).0, ["{slot}:breaker"], "the lease has ended");
+    assert_eq!(shown(from), (Vec::new(), Vec::new()));
+}

@@ -195,30 +195,65 @@ fn a_user_sees_only_keys_it_may_read() {
     assert_eq!(listed(&mut writer, "RES.LIST BREAKER"), BTreeSet::new());
 }
 
+/// RES.TOP DENIED: key, estimate and error.
+fn denied(connection: &mut Connection, line: &str) -> Vec<(String, i64, i64)> {
+    let rows = array(say(connection, line)).into_iter().map(|row| {
+        let row: BTreeMap<String, String> = array(row).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
+        assert_eq!(row["kind"], "limit");
+        let number = |name: &str| row[name].parse().expect("a number");
+        (row["key"].clone(), number("estimate"), number("error"))
+    });
+    rows.collect()
+}
+
+fn deny(connection: &mut Connection, key: &str, denials: i64) {
+    let mut pipe = redis::pipe();
+    for _ in 0..=denials {
+        pipe.cmd("RES.GCRA").arg(key).arg("1").arg("1h").ignore();
+    }
+    pipe.query::<()>(connection).expect("verdicts");
+}
+
+/// The page promises 997 of 1,000. Of 120 estimates more than five are off by chance in one run of 300,000.
 #[test]
 fn the_keys_refused_most_are_estimated_within_their_error() {
+    const KEYS: i64 = 120;
+    const OUTSIDE_MAX: usize = 5;
+    let page = include_str!("../../docs/commands/res.top.md");
+    assert!(
+        page.contains("within `error` of the estimate in 997 of 1,000 cases"),
+        "what is tested is what the page says"
+    );
     let server = Server::start(Options::default());
     let mut connection = server.connect();
-    let mut exact = BTreeMap::new();
-    for (number, denials) in [(0, 8_000), (1, 4_000), (2, 2_000), (3, 1_000)] {
-        let key = format!("g{number}");
-        let mut pipe = redis::pipe();
-        for _ in 0..=denials {
-            pipe.cmd("RES.GCRA").arg(&key).arg("1").arg("1h").ignore();
-        }
-        pipe.query::<()>(&mut connection).expect("verdicts");
-        exact.insert(key, denials);
+    let denials = |number: i64| 600 + number * 10;
+    for number in 0..KEYS {
+        deny(&mut connection, &format!("g{number}"), denials(number));
     }
-    let rows = array(say(&mut connection, "RES.TOP DENIED LIMIT 3"));
-    assert_eq!(rows.len(), 3);
-    for row in rows {
-        let row: BTreeMap<String, String> = array(row).chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
-        let (estimate, error): (i64, i64) =
-            (row["estimate"].parse().expect("a number"), row["error"].parse().expect("a number"));
-        let truth = exact[&row["key"]];
-        assert!((estimate - truth).abs() <= 2 * error, "{row:?}: {truth}");
-        assert_eq!(row["kind"], "limit");
+    let rows = denied(&mut connection, "RES.TOP DENIED LIMIT 128");
+    assert_eq!(rows.len(), KEYS as usize);
+    let is_outside = |(key, estimate, error): &&(String, i64, i64)| {
+        let truth = denials(key[1..].parse().expect("a number"));
+        assert!(*error < truth, "an error as large as the number says nothing: {key} {estimate} {error}");
+        (estimate - truth).abs() > *error
+    };
+    let outside: Vec<_> = rows.iter().filter(is_outside).collect();
+    assert!(outside.len() <= OUTSIDE_MAX, "{outside:?}");
+}
+
+#[test]
+fn the_keys_refused_most_come_first_among_many_others() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    for number in 0..2_000 {
+        deny(&mut connection, &format!("rare{number}"), 8);
     }
+    for (key, denials) in [("first", 12_000), ("second", 6_000), ("third", 3_000)] {
+        deny(&mut connection, key, denials);
+    }
+    let keys: Vec<String> =
+        denied(&mut connection, "RES.TOP DENIED LIMIT 3").into_iter().map(|(key, ..)| key).collect();
+    assert_eq!(keys, ["first", "second", "third"]);
 }
 
 #[test]
@@ -297,4 +332,112 @@ fn breakers_are_counted_by_state() {
     let states = info(&mut connection, "resil", "resil_breakers");
     assert!(states.contains("forced_open=2,forced_closed=1"), "{states}");
     assert!(refusal(&mut connection, "RES.LIST BREAKER STATE ajar").contains("half-open"));
+}
+
+/// `resil_bytes` of INFO, by kind.
+fn bytes_by_kind(connection: &mut Connection) -> BTreeMap<String, i64> {
+    let bytes = info(connection, "resil", "resil_bytes");
+    let pair = |pair: &str| {
+        let (kind, bytes) = pair.split_once('=').expect("kind=bytes");
+        (kind.to_owned(), bytes.parse().expect("a number"))
+    };
+    bytes.split(',').map(pair).collect()
+}
+
+/// A kind as INFO names it, and what makes keys of it: one that stays small and one that grows.
+const BYTES_OF: [(&str, &[&str]); 10] = [
+    ("gcra", &["RES.GCRA KEY 10 60s"]),
+    ("gcra", &["RES.GCRA KEY 10 1s AND 100 60s AND 1000 1h"]),
+    ("window", &["RES.WINDOW KEY 1000 1h COST 3", "RES.WINDOW KEY 1000 1h", "RES.WINDOW KEY 1000 1h"]),
+    ("breaker", &["RES.BREAKER TALLY KEY 0 me 1 OK 90 FAIL 0", "RES.BREAKER FORCE KEY OPEN ACTOR ann REASON why"]),
+    ("lock", &["RES.LOCK ACQUIRE KEY worker-7 1h"]),
+    ("bulkhead", &["RES.BULKHEAD ENTER KEY worker-1 9 1h", "RES.BULKHEAD ENTER KEY worker-2 9 1h"]),
+    ("idemp", &["RES.IDEMP BEGIN KEY worker-7 1h", "RES.IDEMP COMMIT KEY worker-7 1h some-result"]),
+    ("sflight", &["RES.SFLIGHT JOIN KEY worker-7 1h", "RES.SFLIGHT PUBLISH KEY worker-7 1h VALUE some-value"]),
+    ("dlq", &["RES.DLQ FAIL KEY id ERROR e PAYLOAD LONG"]),
+    ("guard", &[r#"RES.POLICY SET KEY {"bulkhead":{"maxConcurrent":9}}"#, "RES.GUARD ENTER KEY worker-7"]),
+];
+
+#[test]
+fn bytes_of_each_kind_are_about_what_memory_usage_says() {
+    let server = Server::start(Options::default().config("enable-debug-command", "yes"));
+    let mut connection = server.connect();
+    for (kind, lines) in BYTES_OF {
+        let mut usage = 0;
+        for number in 0..50 {
+            let key = format!("k{number}");
+            for line in lines {
+                say(&mut connection, &line.replace("KEY", &key).replace("LONG", &"p".repeat(3_000)));
+            }
+            usage += integer(&mut connection, &format!("MEMORY USAGE {key} SAMPLES 0"));
+        }
+        let bytes = bytes_by_kind(&mut connection);
+        let others: i64 = bytes.iter().filter(|(other, _)| *other != kind).map(|(_, bytes)| bytes).sum();
+        // MEMORY USAGE has the name, the entry of the table and what the allocator rounds up.
+        assert!(bytes[kind] <= usage && bytes[kind] * 4 >= usage - 50 * 96, "{kind}: {} of {usage}", bytes[kind]);
+        assert_eq!(others, 0, "{kind}: {bytes:?}");
+        for line in ["COPY k0 copied", "RENAME k1 renamed", "MOVE k2 1", "UNLINK k3", "DEBUG RELOAD", "PEXPIRE k4 1"] {
+            let _ledgers_cannot_be_copied = resil_harness::reply(&mut connection, &line.split(' ').collect::<Vec<_>>());
+        }
+        say(&mut connection, "FLUSHALL");
+        let left: i64 = bytes_by_kind(&mut connection).values().sum();
+        assert_eq!(left, 0, "{kind}: {:?}", bytes_by_kind(&mut connection));
+    }
+}
+
+/// One step of a hostile operator's walk: what is done while a list is read.
+#[test]
+fn a_list_that_is_read_while_keys_are_flushed_swapped_and_renamed_ends() {
+    let server = Server::start(Options::default().config("enable-debug-command", "yes"));
+    let mut connection = server.connect();
+    for way in ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1", "RENAME k150 other", "COPY k150 other", "DEBUG RELOAD"] {
+        for number in 0..300 {
+            ok(&mut connection, &create("LOCK", &format!("k{number}")));
+        }
+        let (mut cursor, rows) = page(&mut connection, "RES.LIST LOCK LIMIT 100");
+        assert_eq!(rows.len(), 100, "{way}");
+        let _may_fail = resil_harness::reply(&mut connection, &way.split(' ').collect::<Vec<_>>());
+        let mut pages = 0;
+        while cursor != "0" {
+            cursor = page(&mut connection, &format!("RES.LIST LOCK LIMIT 100 CURSOR {cursor}")).0;
+            pages += 1;
+            assert!(pages < 20, "{way}: the list has an end");
+        }
+        assert_lists_are_true(&mut connection, way);
+        say(&mut connection, "FLUSHALL");
+    }
+    assert_eq!(info(&mut connection, "resil", "resil_internal_errors"), "0");
+}
+
+#[test]
+fn what_a_list_cannot_take_is_refused_with_what_it_can() {
+    let server = Server::start(Options::default());
+    let mut connection = server.connect();
+    ok(&mut connection, &create("LOCK", "k"));
+    for (line, named) in [
+        ("RES.LIST", "kind"),
+        ("RES.LIST THINGS", "BREAKER, LOCK, BULKHEAD, POLICY, DLQ"),
+        ("RES.LIST LOCK LIMIT 0", "LIMIT must be"),
+        ("RES.LIST LOCK LIMIT -1", "LIMIT must be"),
+        ("RES.LIST LOCK LIMIT 99999999999999999999", "LIMIT must be"),
+        ("RES.LIST LOCK CURSOR -1", "CURSOR must be"),
+        ("RES.LIST LOCK CURSOR abc", "CURSOR must be"),
+        ("RES.LIST LOCK CURSOR 99999999999999999999", "CURSOR must be"),
+        ("RES.LIST LOCK STATE open", "held, contended"),
+        ("RES.LIST LOCK MATCH", "MATCH"),
+        ("RES.LIST LOCK LIMIT 1 LIMIT 1", "LIMIT"),
+        ("RES.TOP", "kind"),
+        ("RES.TOP DENIED LIMIT 129", "LIMIT must be"),
+        ("RES.TOP MOST", "DENIED, WAITING, HELD"),
+    ] {
+        let error = refusal(&mut connection, line);
+        assert!(error.contains(named), "{line}: {error}");
+    }
+    // A cursor that nobody gave is one from which nothing follows.
+    for cursor in ["2", "4294967295", "4294967296", "4294967297", "9223372036854775807"] {
+        for kind in ["LOCK", "BREAKER"] {
+            let (next, rows) = page(&mut connection, &format!("RES.LIST {kind} CURSOR {cursor}"));
+            assert_eq!((next.as_str(), rows.len()), ("0", 0), "{kind} {cursor}");
+        }
+    }
 }

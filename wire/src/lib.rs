@@ -11,7 +11,8 @@
 //!   [`overview`], [`apply`]: the commands.
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`bound`]: what an argument may be. [`duration`]: `250ms`, `30s`, `1h`. [`words`]: what calls are written to.
-//! - [`late`]: the verdict of an asynchronous wait, as it is published. [`reply`]: what replies are written to and read from.
+//! - [`late`]: the verdict of an asynchronous wait, as it is published. [`trace`]: trace ids in
+//!   correlations. [`reply`]: what replies are written to and read from.
 //!
 //! # What this crate does not do
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
@@ -40,6 +41,7 @@ pub mod policy;
 pub mod reply;
 pub mod single_flight;
 pub mod throttle;
+pub mod trace;
 pub mod window;
 pub mod words;
 

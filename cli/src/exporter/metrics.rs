@@ -95,6 +95,11 @@ impl Page {
             }
             if let Some(histogram) = Buckets::read(value) {
                 self.histogram(field.strip_suffix("_ms").unwrap_or(field), &histogram);
+            } else if field == "bytes" {
+                for (kind, bytes) in value.split(',').filter_map(|part| part.split_once('=')) {
+                    let part = labels(&[("kind", kind.as_bytes())]);
+                    self.add("resil_bytes", "gauge", "What the values of each kind of key take, about.", &part, bytes);
+                }
             } else if field == "version" || field == "module_version" {
                 let help = "The version of the module.";
                 self.add("resil_module_info", "gauge", help, &labels(&[("version", value.as_bytes())]), "1");

@@ -31,9 +31,9 @@ pub fn draw(
         let mut part = vec![String::new()];
         let count = if total > 0 { format!(" {total}") } else { format!(" {nothing}") };
         let mut heading = String::new();
-        paint(&mut heading, &cut(title, width), Tone::Heading, has_colors);
+        paint(&mut heading, cut(title, width), Tone::Heading, has_colors);
         let left = width.map(|width| width.saturating_sub(title.len()));
-        paint(&mut heading, &cut(&count, left), Tone::Dim, has_colors);
+        paint(&mut heading, cut(&count, left), Tone::Dim, has_colors);
         part.push(heading);
         if !table.is_empty() {
             part.extend(table.lines(has_colors, width));
@@ -47,8 +47,8 @@ pub fn draw(
     lines
 }
 
-fn cut(text: &str, width: Option<usize>) -> String {
-    width.map_or_else(|| text.to_owned(), |width| text.chars().take(width).collect())
+fn cut(text: &str, width: Option<usize>) -> &str {
+    width.map_or(text, |width| crate::output::cut(text, width))
 }
 
 fn first(all: &[OverviewRow], rows: usize, table: impl Fn(&[OverviewRow]) -> Table) -> Table {
@@ -57,11 +57,10 @@ fn first(all: &[OverviewRow], rows: usize, table: impl Fn(&[OverviewRow]) -> Tab
 
 fn denied(picture: &Picture, rows: usize) -> (&'static str, &'static str, Table, usize) {
     let mut table = Table::new(&["key", "kind", "in a minute, about"]);
-    let Some(all) = &picture.denied else { return ("REFUSED MOST", "this server's module does not tell", table, 0) };
-    for row in all.iter().take(rows) {
+    for row in picture.denied.iter().take(rows) {
         table.row([Cell::new(&row.key), Cell::new(row.text("kind")), Cell::new(row.count("estimate"))]);
     }
-    ("REFUSED MOST", "nothing in the last minute", table, all.len())
+    ("REFUSED MOST", "nothing in the last minute", table, picture.denied.len())
 }
 
 fn headline(picture: &Picture, trouble: Option<&str>, has_colors: bool, width: Option<usize>) -> String {
@@ -77,6 +76,6 @@ fn headline(picture: &Picture, trouble: Option<&str>, has_colors: bool, width: O
         }
     };
     let mut line = String::new();
-    paint(&mut line, &cut(&text, width), tone, has_colors);
+    paint(&mut line, cut(&text, width), tone, has_colors);
     line
 }

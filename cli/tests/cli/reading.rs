@@ -1,6 +1,6 @@
 //! Looking: names, keys, JSON, escapes.
 
-use resil_harness::{Server, eventually, ok as ask};
+use resil_harness::{Cluster, Options, Server, eventually, ok as ask};
 use serde_json::json;
 
 use crate::scene::{BOUND, json as read, ok, resil, run};
@@ -120,4 +120,25 @@ fn bench_measures_within_its_time() {
         assert!(ran["calls"].as_u64() > Some(0) && ran["p50Us"].as_u64() <= ran["p99Us"].as_u64(), "{ran}");
         assert!(ran["seconds"].as_f64().is_some_and(|seconds| seconds < 20.0), "{ran}");
     }
+}
+
+#[test]
+fn a_list_has_every_page_of_every_node_of_a_cluster() {
+    let cluster = Cluster::start(3, Options::default());
+    let mut connections: Vec<_> = cluster.nodes().iter().map(|node| (node.port(), node.connect())).collect();
+    for number in 0..3_600 {
+        let key = format!("resil:breaker:{{b{number}}}");
+        let home = cluster.node_for_key(&key).port();
+        let (_, connection) = connections.iter_mut().find(|(port, _)| *port == home).expect("one of the nodes");
+        ask(connection, &["RES.BREAKER", "FORCE", &key, "OPEN"]);
+    }
+    let url = cluster.nodes()[0].url().replace("redis://", "redis+cluster://");
+    let all = run(resil(&url, &["breaker", "list", "--json", "--limit", "10000"]));
+    let names: std::collections::BTreeSet<String> =
+        all.json().as_array().expect("rows").iter().map(|row| row["name"].to_string()).collect();
+    assert_eq!((names.len(), all.err.as_str()), (3_600, ""));
+    let few = run(resil(&url, &["breaker", "list", "--json", "--limit", "5"]));
+    assert_eq!(few.json().as_array().map(Vec::len), Some(5));
+    assert!(few.err.contains("there are more than 5"), "{}", few.err);
+    assert_eq!(read(&url, &["top", "--once"])["breakersTotal"], json!(3_600));
 }

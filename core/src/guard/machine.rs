@@ -58,6 +58,10 @@ impl Stored for Guards {
         state.heap_bytes()
     }
 
+    fn bytes_about(state: &Guard) -> usize {
+        state.bytes_about()
+    }
+
     fn parts(state: &Guard) -> usize {
         4 + state.versions.len() + state.tickets().len()
     }

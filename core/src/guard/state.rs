@@ -122,15 +122,18 @@ impl Guard {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
+        self.versions.heap_bytes() + self.tickets.heap_bytes() + self.learned.heap_bytes() + self.own_bytes()
+    }
+
+    /// About the same: versions, and the owners of tickets, are of about one length.
+    pub(super) fn bytes_about(&self) -> usize {
+        self.versions.bytes_about() + self.tickets.bytes_about() + self.own_bytes()
+    }
+
+    fn own_bytes(&self) -> usize {
         let breaker = self.breaker.as_ref().map_or(0, |breaker| size_of::<Breaker>() + breaker.heap_bytes());
         let log = self.log.as_ref().map_or(0, |log| size_of::<Window>() + log.heap_bytes());
         let settings = self.settings.as_ref().map_or(0, |_| size_of::<Settings>());
-        self.versions.heap_bytes()
-            + self.tickets.heap_bytes()
-            + breaker
-            + log
-            + settings
-            + size_of::<Learned>()
-            + self.learned.heap_bytes()
+        breaker + log + settings + size_of::<Learned>()
     }
 }

@@ -249,4 +249,10 @@ impl Tickets {
         // A ticket, twice its number, and a reference to its owner; the nodes are about two thirds full.
         self.len() * (size_of::<Ticket>() + 64) * 3 / 2 + owners + self.ends.len() * size_of::<TicketEnd>()
     }
+
+    /// About the same: owners have names of about one length.
+    pub(super) fn bytes_about(&self) -> usize {
+        let owner = self.iter().next().map_or(0, |ticket| ticket.owner.len() + 16);
+        self.len() * ((size_of::<Ticket>() + 64) * 3 / 2 + owner) + self.ends.len() * size_of::<TicketEnd>()
+    }
 }

@@ -93,4 +93,8 @@ impl Versions {
     pub(super) fn heap_bytes(&self) -> usize {
         self.0.iter().map(PolicyVersion::heap_bytes).sum()
     }
+
+    pub(super) fn bytes_about(&self) -> usize {
+        self.0.len() * self.current().map_or(0, PolicyVersion::heap_bytes)
+    }
 }

@@ -379,6 +379,19 @@ impl Holders {
         };
         texts + ends + store
     }
+
+    /// About the same: owners have names of about one length.
+    pub fn bytes_about(&self) -> usize {
+        let text = self.iter().next().map_or(0, Holder::heap_bytes);
+        let ends = self.ended();
+        let end = ends.iter().next().map_or(0, |end| size_of::<Ended>() + end.owner.len());
+        let store = match &self.store {
+            Store::Not(None) => 0,
+            Store::One(_) => text,
+            Store::Not(Some(many)) => many.by_fence.len() * ((size_of::<Holder>() + 64) * 3 / 2 + 2 * text),
+        };
+        store + ends.len() * end
+    }
 }
 
 #[cfg(test)]

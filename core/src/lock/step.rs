@@ -318,6 +318,10 @@ impl<const IS_LOCK: bool> Stored for Holding<IS_LOCK> {
         state.heap_bytes()
     }
 
+    fn bytes_about(state: &Holders) -> usize {
+        state.bytes_about()
+    }
+
     fn parts(state: &Holders) -> usize {
         state.parts()
     }

@@ -67,15 +67,16 @@ fn stepped<V>(
     let stored = key.value::<Circuit>()?;
     let outcome = match stored {
         Some(mut value) => {
+            let bytes = value.bytes();
             let breaker = value.get_mut();
             let kept = breaker.keep();
             let outcome = step(breaker, Home::Own)?;
             if !outcome.edits.is_empty() {
                 let salt = key.salt();
                 let due = breaker.gc_at(salt);
-                value.recount();
                 key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), due);
             }
+            value.recount(bytes);
             outcome
         }
         None => {

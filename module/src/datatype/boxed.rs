@@ -95,12 +95,18 @@ pub type Circuit = Boxed<Breaker>;
 impl<S: PlainType> Boxed<S> {
     pub fn new_value(state: S) -> *mut c_void {
         S::statics().keys.raise(1);
+        S::statics().bytes.raise(Self::bytes_of(&state));
         let mark = S::Mark::default();
         if let Some(counted) = mark.group() {
             counted.set(S::group(&state));
             S::count_group(counted.get(), 1);
         }
         Box::into_raw(Box::new(Marked { state, mark })).cast()
+    }
+
+    /// As INFO counts them.
+    fn bytes_of(state: &S) -> i64 {
+        (size_of::<Marked<S>>() + S::bytes_about(state)) as i64
     }
 
     /// # Safety
@@ -134,8 +140,17 @@ impl<S: PlainType> Value<Boxed<S>> {
 }
 
 impl<S: PlainType> Value<Boxed<S>> {
-    /// The state has changed: it may be counted as something else.
-    pub fn recount(&self) {
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> i64 {
+        Boxed::bytes_of(self.get())
+    }
+
+    /// The state has changed: it may be counted as something else, and no longer as so many bytes.
+    pub fn recount(&self, bytes_before: i64) {
+        let bytes = self.bytes();
+        if bytes != bytes_before {
+            S::statics().bytes.raise(bytes - bytes_before);
+        }
         // SAFETY: the value of a key that is open; nobody else refers to the mark.
         let mark = unsafe { &(*self.raw.cast::<Marked<S>>()).mark };
         if let Some(counted) = mark.group() {
@@ -186,6 +201,7 @@ impl<S: PlainType> NativeType for Boxed<S> {
         if let Some(counted) = marked.mark.group() {
             S::count_group(counted.get(), -1);
         }
+        S::statics().bytes.lower(Self::bytes_of(&marked.state));
         drop(marked);
         S::statics().keys.lower(1);
     }

@@ -175,6 +175,8 @@ pub struct Statics {
     /// The handle the server gave at registration.
     pub handle: AtomicPtr<raw::RedisModuleType>,
     pub keys: Gauge,
+    /// What its values take.
+    pub bytes: Gauge,
 }
 
 pub trait TypeStatics {
@@ -185,7 +187,8 @@ macro_rules! native_types {
     (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
         $(impl TypeStatics for $plain_machine {
             fn statics() -> &'static Statics {
-                static STATICS: Statics = Statics { handle: AtomicPtr::new(null_mut()), keys: Gauge::new() };
+                static STATICS: Statics =
+                    Statics { handle: AtomicPtr::new(null_mut()), keys: Gauge::new(), bytes: Gauge::new() };
                 &STATICS
             }
         })*
@@ -212,11 +215,14 @@ macro_rules! native_types {
                 $(|| key.enter_registry::<Waited<$waited_machine>>(db))*;
         }
 
-        /// How many keys of each type there are, by the name that INFO has for it.
-        pub fn for_each_count(mut see: impl FnMut(&str, &Gauge)) {
-            see("gcra", &counters().gcra_keys);
-            $(see(<$plain_machine>::INFO_NAME, &<$plain_machine>::statics().keys);)*
-            $(see(<$waited_machine>::INFO_NAME, <$waited_machine>::keys());)*
+        /// How many keys of each type there are, and how many bytes they take, by the name that INFO has for it.
+        pub fn for_each_count(mut see: impl FnMut(&str, &Gauge, &Gauge)) {
+            see("gcra", &counters().gcra_keys, &counters().gcra_bytes);
+            $({
+                let Statics { keys, bytes, .. } = <$plain_machine>::statics();
+                see(<$plain_machine>::INFO_NAME, keys, bytes);
+            })*
+            $(see(<$waited_machine>::INFO_NAME, <$waited_machine>::keys(), <$waited_machine>::bytes());)*
         }
     };
 }

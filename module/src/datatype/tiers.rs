@@ -29,9 +29,21 @@ const TAGS: usize = 3;
 
 static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
 
-fn tagged<T>(value: T, tag: usize) -> *mut c_void {
+fn tagged<T>(value: T, tag: usize, more_bytes: usize) -> *mut c_void {
     counters().gcra_keys.raise(1);
+    counters().gcra_bytes.raise((size_of::<T>() + more_bytes) as i64);
     Box::into_raw(Box::new(value)).cast::<c_void>().map_addr(|addr| addr | tag)
+}
+
+/// Frees what `tagged` made.
+fn given_back<T>(value: Box<T>, more_bytes: usize) {
+    drop(value);
+    counters().gcra_keys.lower(1);
+    counters().gcra_bytes.lower((size_of::<T>() + more_bytes) as i64);
+}
+
+fn buffer_bytes(tiers: &Vec<Tier>) -> usize {
+    tiers.capacity() * size_of::<Tier>()
 }
 
 fn untagged<T>(value: *mut c_void) -> *mut T {
@@ -43,10 +55,14 @@ impl Tiers {
     pub fn new_value(tiers: &[Tier]) -> *mut c_void {
         match tiers {
             [tier] => match Packed::pack(tier) {
-                Some(packed) => tagged(packed, PACKED),
-                None => tagged(*tier, ONE),
+                Some(packed) => tagged(packed, PACKED, 0),
+                None => tagged(*tier, ONE, 0),
             },
-            several => tagged(several.to_vec(), MANY),
+            several => {
+                let tiers = several.to_vec();
+                let bytes = buffer_bytes(&tiers);
+                tagged(tiers, MANY, bytes)
+            }
         }
     }
 
@@ -76,8 +92,10 @@ impl Tiers {
                 (ONE, [tier]) if Packed::pack(tier).is_none() => *untagged::<Tier>(value) = *tier,
                 (MANY, several) if several.len() > 1 => {
                     let stored = &mut *untagged::<Vec<Tier>>(value);
+                    let bytes = buffer_bytes(stored);
                     stored.clear();
                     stored.extend_from_slice(several);
+                    counters().gcra_bytes.raise(buffer_bytes(stored) as i64 - bytes as i64);
                 }
                 _ => return false,
             }
@@ -141,12 +159,15 @@ impl NativeType for Tiers {
         // SAFETY: the tag says what the box was made from; it is given back once.
         unsafe {
             match value.addr() & TAGS {
-                PACKED => drop(Box::from_raw(untagged::<Packed>(value))),
-                ONE => drop(Box::from_raw(untagged::<Tier>(value))),
-                _ => drop(Box::from_raw(untagged::<Vec<Tier>>(value))),
+                PACKED => given_back(Box::from_raw(untagged::<Packed>(value)), 0),
+                ONE => given_back(Box::from_raw(untagged::<Tier>(value)), 0),
+                _ => {
+                    let tiers = Box::from_raw(untagged::<Vec<Tier>>(value));
+                    let bytes = buffer_bytes(&tiers);
+                    given_back(tiers, bytes);
+                }
             }
         }
-        counters().gcra_keys.lower(1);
     }
 
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {

@@ -55,7 +55,7 @@ impl<M: ServerMachine> Waited<M> {
 pub fn weigh<M: ServerMachine>(before: usize, state: &M::State) {
     let after = M::weight(state);
     if before != after {
-        M::weighed(after as i64 - before as i64);
+        M::bytes().raise(after as i64 - before as i64);
     }
 }
 
@@ -166,7 +166,7 @@ impl<M: ServerMachine> NativeType for Waited<M> {
     unsafe fn free(value: *mut c_void) {
         M::keys().lower(1);
         // SAFETY: by contract.
-        M::weighed(-(M::weight(&unsafe { Self::get(value) }.state) as i64));
+        M::bytes().lower(M::weight(&unsafe { Self::get(value) }.state) as i64);
         // SAFETY: by contract; the server gives its own share back once.
         drop(unsafe { Pointer::new(value) }.map(|value| value.kept(M::KIND)));
     }

@@ -63,10 +63,29 @@ impl<'c> Key<'c> {
     /// The value if it is a `T`, `None` if there is no key, WRONGTYPE for anything else.
     pub fn value<T: NativeType>(&self) -> Result<Option<Value<T>>, Failure> {
         match self.stored::<T>() {
-            // SAFETY: the value of a key that is open.
-            Some(value) => Ok(Some(unsafe { Value::new(plain(value)) })),
+            Some(value) => {
+                // SAFETY: the value of a key that is open.
+                unsafe {
+                    self.list_if_new::<T>(plain(value));
+                    Ok(Some(Value::new(plain(value))))
+                }
+            }
             None if self.is_empty() => Ok(None),
             None => Err(Failure::WrongType),
+        }
+    }
+
+    /// A value that came here by a way we were not told of is listed from now on: the servers that do not let us hear of renamed, moved and
+    /// copied keys list them from the first command on.
+    ///
+    /// # Safety
+    /// `value` is that of this key, and a `T`.
+    unsafe fn list_if_new<T: NativeType>(&self, value: *mut c_void) {
+        // SAFETY: by contract.
+        unsafe {
+            if T::LISTED.is_some() && T::slot(value).is_some_and(|slot| slot.get() == 0) {
+                enter_registry::<T>(value, api!(RedisModule_GetDbIdFromModuleKey)(self.raw), self.name());
+            }
         }
     }
 

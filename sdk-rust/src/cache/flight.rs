@@ -120,7 +120,7 @@ impl<L> Flight<L> {
             }
             Joined::Error { text } => {
                 let message = String::from_utf8_lossy(text).into_owned();
-                Some(Landing::Failed(Error::LoadFailed { name: self.key.as_str().into(), message }))
+                Some(Landing::Failed(Error::LoadFailed { name: self.core.name.as_str().into(), message }))
             }
             _ => None,
         }
@@ -210,7 +210,7 @@ where
     }
 
     fn too_old(&self) -> Landing {
-        Landing::Failed(too_old(&self.key))
+        Landing::Failed(too_old(&self.core.name))
     }
 
     /// The server does not answer, or refuses.

@@ -44,9 +44,9 @@ pub(super) fn written(version: u64, value: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-pub(super) fn too_old(key: &str) -> Error {
+pub(super) fn too_old(cache: &str) -> Error {
     let message = "what was loaded is older than the version that was asked for".to_owned();
-    Error::LoadFailed { name: key.into(), message }
+    Error::LoadFailed { name: cache.into(), message }
 }
 
 fn read(mut bytes: Bytes) -> Result<Versioned, Error> {
@@ -95,7 +95,7 @@ impl VersionedCached {
         let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
         // Where everybody loads alone nobody has checked it.
         match loaded.value() {
-            Some(found) if found.version < version => Err(too_old(key).into()),
+            Some(found) if found.version < version => Err(too_old(&self.0.0.name).into()),
             _ => Ok(loaded),
         }
     }

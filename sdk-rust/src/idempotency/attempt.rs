@@ -13,6 +13,7 @@
 //! - Committing: the work is done and its result is known: it is committed all the same.
 //! - Aborting: ABORT.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,6 +58,8 @@ pub(super) struct Ending {
 pub(super) struct Attempt<'a> {
     client: &'a Client,
     settings: &'a IdempotencySettings,
+    /// Of the handle, for errors.
+    name: &'a Arc<str>,
     key: &'a str,
     pub token: String,
     stage: AttemptStage,
@@ -64,9 +67,9 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub fn new(client: &'a Client, settings: &'a IdempotencySettings, key: &'a str) -> Self {
+    pub fn new(client: &'a Client, settings: &'a IdempotencySettings, name: &'a Arc<str>, key: &'a str) -> Self {
         let token = super::token::fresh_token(client);
-        Self { client, settings, key, token, stage: AttemptStage::Asking, has_waited: false }
+        Self { client, settings, name, key, token, stage: AttemptStage::Asking, has_waited: false }
     }
 
     /// Asks for the work, and waits for the present runner until `deadline`. With the answer: from when a lease counts.
@@ -141,7 +144,7 @@ impl<'a> Attempt<'a> {
                 return Ok(sent);
             }
             Ok((Reply::Renewed(Renewed::Lost(reason)), _)) => {
-                Error::LockLost { what: Leased::Work, name: self.key.into(), reason: reason.text() }
+                Error::LockLost { what: Leased::Work, name: Arc::clone(self.name), reason: reason.text() }
             }
             Ok(_) => Error::BackendUnavailable("too few replicas know of the work; it was given back"),
             Err(error) => error,

@@ -116,10 +116,10 @@ impl IdempotentInner {
             match self.client.inner().runs.enter(&key, &fingerprint) {
                 RunEntry::First(lead) => return self.lead(&key, &fingerprint, deadline, lead, codec, work).await,
                 RunEntry::Duplicate(waiting) => match waiting.until(clock, deadline).await {
-                    WaitEnd::Settled(settled) => return self.replay(&key, settled, &codec),
+                    WaitEnd::Settled(settled) => return self.replay(settled, &codec),
                     WaitEnd::Vacant => {}
                     WaitEnd::Impatient(retry_after) => {
-                        return Err(Error::IdempotencyBusy { name: key, retry_after }.into());
+                        return Err(Error::IdempotencyBusy { name: Arc::clone(&self.name), retry_after }.into());
                     }
                 },
             }
@@ -139,8 +139,9 @@ impl IdempotentInner {
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        let mut attempt = Attempt::new(&self.client, &self.settings, key);
-        let name = || Arc::clone(key);
+        let mut attempt = Attempt::new(&self.client, &self.settings, &self.name, key);
+        // Errors name the handle, not the key, which may be made of what nobody else is to know.
+        let name = || Arc::clone(&self.name);
         let mut begun = attempt.begin(fingerprint, deadline).await;
         // An answer that nobody read before its lease ended, because the thread was busy elsewhere: asked again, by the same token.
         for _ in 0..LATE_ANSWERS_MAX {
@@ -158,9 +159,9 @@ impl IdempotentInner {
                     replicas => attempt.confirm(replicas).await?,
                 };
                 let token = attempt.token.clone();
-                let lease = Lease::new(LeaseKind::Idempotency, name(), token, self.settings.lease, granted_at);
+                let lease = Lease::new(LeaseKind::Idempotency, Arc::clone(key), token, self.settings.lease, granted_at);
                 let run = Run::new(Some(fence), Some(number), lease.lost.clone());
-                return self.run_leased(key, run, lease, &mut attempt, lead, codec, work).await;
+                return self.run_leased(run, lease, &mut attempt, lead, codec, work).await;
             }
             Ok((Begun::Busy { remaining_ms, .. }, _)) => {
                 let retry_after = Some(from_ms(remaining_ms));
@@ -184,7 +185,7 @@ impl IdempotentInner {
             Err(error) => return Err(error.into()),
         };
         lead.settle(settled.clone());
-        self.replay(key, settled, &codec)
+        self.replay(settled, &codec)
     }
 
     /// Whether a lease that was granted then has ended by now.
@@ -192,10 +193,8 @@ impl IdempotentInner {
         self.client.clock().now() >= trusted_until(granted_at, self.settings.lease)
     }
 
-    #[allow(clippy::too_many_arguments)]
     async fn run_leased<T, E, Fut>(
         &self,
-        key: &Arc<str>,
         run: Run,
         lease: Lease,
         attempt: &mut Attempt<'_>,
@@ -219,7 +218,7 @@ impl IdempotentInner {
                     OnLost::Cancel => {
                         attempt.leave();
                         let reason = kept.why_lost();
-                        return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
+                        return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(&self.name), reason }.into());
                     }
                 },
             }
@@ -243,7 +242,7 @@ impl IdempotentInner {
             Some(Ok(result)) => (result, false, came.map_err(Failure::Inner)),
             Some(Err(reason)) => {
                 let record = RecordedError::unrecorded(&reason).to_bytes();
-                (record, true, Err(Error::ResultUnrecorded { name: Arc::clone(key), reason }.into()))
+                (record, true, Err(Error::ResultUnrecorded { name: Arc::clone(&self.name), reason }.into()))
             }
         };
         let is_error = unwritable || came.is_err();
@@ -252,7 +251,12 @@ impl IdempotentInner {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {
                 tracing::warn!(name = &*self.name, reason = reason.text(), "work was done under a lost lease");
-                return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason: reason.text() }.into());
+                return Err(Error::LockLost {
+                    what: Leased::Work,
+                    name: Arc::clone(&self.name),
+                    reason: reason.text(),
+                }
+                .into());
             }
             Err(error) => {
                 tracing::warn!(%error, name = &*self.name, "work was done and could not be recorded");
@@ -285,13 +289,8 @@ impl IdempotentInner {
         Ok(ran(value, 0, false))
     }
 
-    fn replay<T, E>(
-        &self,
-        key: &Arc<str>,
-        settled: Settled,
-        codec: &Codec<'_, T, E>,
-    ) -> Result<Outcome<T>, Failure<E>> {
-        let name = || Arc::clone(key);
+    fn replay<T, E>(&self, settled: Settled, codec: &Codec<'_, T, E>) -> Result<Outcome<T>, Failure<E>> {
+        let name = || Arc::clone(&self.name);
         let (is_error, result, age) = match settled {
             Settled::Done { is_error, result, age, seen_at } => {
                 (is_error, result, age + self.client.clock().now().saturating_sub(seen_at))

@@ -1,21 +1,29 @@
-//! For those who run the fleet: breakers, locks, bulkheads and limits by their keys, whatever bytes those are, and what the server says of
-//! itself. The command line tool `resil` is made of it.
+//! For those who run the fleet: lists of what there is and what stands out, without knowing a name; breakers, locks, bulkheads and limits by
+//! their keys, whatever bytes those are; and what the server says of itself. The command line tool `resil` is made of it.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use resil::breaker::{Force, State};
-//! use resil::operator::{ForceOrder, KeyKind};
+//! use resil::operator::{ForceOrder, KeyFilter, KeyKind, KeyRow};
 //!
 //! let client = resil::connect("memory://").await?;
 //! let key = KeyKind::Breaker.key("payments")?;
 //! let order = ForceOrder::new(Force::Open).actor("ann").reason("bank maintenance");
 //! client.operator().force(&key, &order).await?;
 //! assert_eq!(client.operator().breaker(&key).await?.state, State::ForcedOpen);
+//!
+//! let _held = client.lock("reports", resil::lock::LockSettings::new())?.acquire().await?;
+//! let locks = client.operator().locks(&KeyFilter::default()).await?;
+//! assert_eq!((locks[0].name().as_deref(), locks[0].state, locks[0].waiters), (Some("reports"), "held", 0));
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 //!
 //! # What holds
 //! - A look changes nothing, also for a key that is not there: `exists` says so.
+//! - A key that is there the whole time is listed exactly once. Of a cluster every primary is asked; a key that moves meanwhile may be
+//!   missing, or come twice. You see the keys that your user may read.
+//! - No call of a list holds a server for longer than a millisecond: lists are read in pages.
+//! - [`Operator::denied`] estimates, and each row says by how much it may be off.
 //! - What changes something is asked once, with the actor and the reason that the caller names.
 //! - Keys are bytes. [`KeyKind::key`] makes the one that the SDKs use for a name, [`KeyKind::name`] reads it back.
 
@@ -33,7 +41,9 @@ use resil_wire::holding::InfoCall;
 use resil_wire::lock::BreakCall;
 
 pub use self::feed::{EventFeed, ServerMessage};
-pub use self::overview::{KeyFilter, KeyRow, Ranking, RowField};
+pub use self::overview::{
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, KeyFilter, KeyRow, LedgerRow, LockRow, PolicyRow, RowField, WaitingRow,
+};
 use crate::breaker::{Force, Snapshot, State};
 use crate::client::Client;
 use crate::dead_letters::{DeadLetters, DeadLettersSettings};

@@ -1,290 +1,169 @@
-//! What there is, without knowing a key: `RES.LIST` and `RES.TOP`, as rows of named fields. A module that does not have these commands
-//! yet is asked for its keys with SCAN, and for each key; nothing is ranked then.
+//! What there is, without knowing a key, and what stands out: `RES.LIST` and `RES.TOP`. Rows are those of the wire.
 
-use futures_util::{StreamExt, TryStreamExt, stream};
-use resil_wire::reply::{Unexpected, Value};
+use resil_wire::command::{Command, Reply};
+pub use resil_wire::overview::{
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LockRow, PolicyRow, RowField, WaitingRow,
+};
+use resil_wire::overview::{OverviewCall, OverviewKind, OverviewRow, TOP_MAX, TopCall, TopKind, TopRow};
 
-use super::{KeyKind, Operator};
+use super::{Operator, odd};
 use crate::backend::Backend;
 use crate::error::Error;
+use crate::keys;
 
-/// Rows asked for with one command.
-const PAGE: &str = "1000";
-/// How many keys are looked at at once where there is no list.
-const READ_AT_ONCE: usize = 64;
+/// Rows of one page.
+const PAGE: u32 = 1_000;
 
-/// What stands out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ranking {
-    /// Refused most in the last minute: estimates.
-    Denied,
-    Waiting,
-    Held,
-}
-
-impl Ranking {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Denied => "DENIED",
-            Self::Waiting => "WAITING",
-            Self::Held => "HELD",
-        }
-    }
-}
-
-/// A field of a row.
+/// Which keys are listed. By default all, up to a hundred thousand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RowField {
-    Number(i64),
-    Bytes(Vec<u8>),
-    /// Not known.
-    Nothing,
-}
-
-/// A key, and what is known of it under the names of docs/commands/res.list.md.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRow {
-    pub key: Vec<u8>,
-    pub fields: Vec<(String, RowField)>,
-}
-
-/// Which keys are listed. Omitted fields are all of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyFilter {
+    /// In this state, as rows name it.
     pub state: Option<String>,
+    /// Keys like this pattern, as SCAN has them: `resil:lock:*`.
     pub pattern: Option<String>,
-    /// How many at most; 0 is all.
+    /// At most so many rows.
     pub limit: usize,
 }
 
-impl KeyKind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Breaker => "BREAKER",
-            Self::Lock => "LOCK",
-            Self::Bulkhead => "BULKHEAD",
-            Self::Policy => "POLICY",
-            Self::DeadLetters => "DLQ",
-        }
-    }
-
-    /// The server's name for the type of its keys.
-    fn data_type(self) -> &'static str {
-        match self {
-            Self::Breaker => "resil-brk",
-            Self::Lock => "resil-lck",
-            Self::Bulkhead => "resil-blk",
-            Self::Policy => "resil-pol",
-            Self::DeadLetters => "resil-dlq",
-        }
+impl Default for KeyFilter {
+    fn default() -> Self {
+        Self { state: None, pattern: None, limit: 100_000 }
     }
 }
 
-fn read_row(value: Value) -> Result<KeyRow, Unexpected> {
-    let pairs = match value {
-        Value::Map(pairs) => pairs,
-        flat => {
-            let mut flat = flat.into_array()?.into_iter();
-            std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect()
+/// What every row has. Its own fields are public, under the names that RES.LIST and RES.TOP have for them: `since_ms`, `…_at_ms` and
+/// `…_until_ms` are Unix milliseconds, the other `…_ms` are lengths.
+pub trait KeyRow {
+    fn key(&self) -> &[u8];
+    /// The name by which SDKs know it, if the key is one of theirs.
+    fn name(&self) -> Option<String>;
+    /// All that it says, by name.
+    fn fields(&self) -> Vec<(&'static str, RowField<'_>)>;
+}
+
+macro_rules! key_rows {
+    ($($row:ident: $kind:expr;)*) => {
+        $(impl KeyRow for $row {
+            fn key(&self) -> &[u8] {
+                &self.key
+            }
+
+            fn name(&self) -> Option<String> {
+                #[allow(clippy::redundant_closure_call)]
+                keys::name_in(($kind)(self), &self.key)
+            }
+
+            fn fields(&self) -> Vec<(&'static str, RowField<'_>)> {
+                $row::fields(self)
+            }
+        })*
+    };
+}
+
+key_rows! {
+    BreakerRow: |row: &BreakerRow| if row.policy == 0 { "breaker" } else { "policy" };
+    LockRow: |_: &LockRow| "lock";
+    BulkheadRow: |_: &BulkheadRow| "bulkhead";
+    PolicyRow: |_: &PolicyRow| "policy";
+    LedgerRow: |_: &LedgerRow| "dlq";
+    DeniedRow: |row: &DeniedRow| row.kind;
+    WaitingRow: |row: &WaitingRow| row.kind;
+    HeldRow: |row: &HeldRow| row.kind;
+}
+
+macro_rules! lists {
+    ($($(#[$doc:meta])* $method:ident: $kind:ident as $row:ident;)*) => {
+        impl Operator {
+            $($(#[$doc])*
+            pub async fn $method(&self, filter: &KeyFilter) -> Result<Vec<$row>, Error> {
+                let rows = self.list(OverviewKind::$kind, filter).await?;
+                let of_kind = |row| if let OverviewRow::$kind(row) = row { Some(row) } else { None };
+                let mut rows: Vec<$row> = rows.into_iter().filter_map(of_kind).collect();
+                rows.sort_by(|one, other| one.key.cmp(&other.key));
+                rows.truncate(filter.limit);
+                Ok(rows)
+            })*
         }
     };
-    let (mut key, mut fields) = (None, Vec::with_capacity(pairs.len()));
-    for (name, value) in pairs {
-        let name = String::from_utf8_lossy(name.text()?).into_owned();
-        match value {
-            Value::Text(bytes) if name == "key" => key = Some(bytes),
-            Value::Text(bytes) => fields.push((name, RowField::Bytes(bytes))),
-            Value::Integer(number) => fields.push((name, RowField::Number(number))),
-            _ => fields.push((name, RowField::Nothing)),
+}
+
+lists! {
+    /// Every breaker, those of policies among them, by key.
+    breakers: Breaker as BreakerRow;
+    /// Every lock that is held or waited for, by key.
+    locks: Lock as LockRow;
+    /// Every shared bulkhead that somebody is in, or waits for, by key.
+    bulkheads: Bulkhead as BulkheadRow;
+    /// Every stored policy, and the deleted ones that are still remembered, by key.
+    policies: Policy as PolicyRow;
+    /// Every ledger of dead letters, by key.
+    ledgers: Dlq as LedgerRow;
+}
+
+macro_rules! tops {
+    ($($(#[$doc:meta])* $method:ident: $kind:ident as $row:ident by $size:ident;)*) => {
+        impl Operator {
+            $($(#[$doc])*
+            pub async fn $method(&self, limit: usize) -> Result<Vec<$row>, Error> {
+                let limit = u32::try_from(limit).unwrap_or(u32::MAX).clamp(1, TOP_MAX);
+                let rows = self.top(TopCall { kind: TopKind::$kind, limit }).await?;
+                let of_kind = |row| if let TopRow::$kind(row) = row { Some(row) } else { None };
+                let mut rows: Vec<$row> = rows.into_iter().filter_map(of_kind).collect();
+                rows.sort_by_key(|row| std::cmp::Reverse(row.$size));
+                rows.truncate(limit as usize);
+                Ok(rows)
+            })*
         }
-    }
-    Ok(KeyRow { key: key.ok_or(Unexpected("a key"))?, fields })
+    };
 }
 
-fn read_page(value: Value) -> Result<(String, Vec<KeyRow>), Unexpected> {
-    let mut parts = value.into_array()?.into_iter();
-    let (Some(cursor), Some(rows)) = (parts.next(), parts.next()) else { return Err(Unexpected("a cursor and rows")) };
-    let cursor = String::from_utf8_lossy(cursor.text()?).into_owned();
-    Ok((cursor, rows.into_array()?.into_iter().map(read_row).collect::<Result<_, _>>()?))
-}
-
-fn unexpected(error: Unexpected) -> Error {
-    Error::Internal(error.to_string())
+tops! {
+    /// The keys that were refused most in the last minute, at most 128.
+    denied: Denied as DeniedRow by estimate;
+    /// The calls that have waited longest, at most 128.
+    waiting: Waiting as WaitingRow by waited_ms;
+    /// Who has held something longest, at most 128.
+    held: Held as HeldRow by held_ms;
 }
 
 impl Operator {
-    /// The keys of a kind, sorted: breakers, policies and ledgers that are stored, locks and bulkheads that are held or waited for. Of
-    /// every primary, if it is a cluster.
-    pub async fn list(&self, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<KeyRow>, Error> {
-        let mut rows = match self.list_pages(kind, filter).await {
-            Err(Error::ModuleMissing) => self.list_by_scan(kind, filter).await?,
-            rows => rows?,
+    async fn list(&self, kind: OverviewKind, filter: &KeyFilter) -> Result<Vec<OverviewRow>, Error> {
+        let KeyFilter { state, pattern, limit } = filter;
+        let state = match state {
+            Some(given) => Some(kind.states().find(|known| *known == given.as_str()).ok_or_else(|| {
+                let all: Vec<&str> = kind.states().collect();
+                Error::InvalidArgument(format!("state must be one of {}, got {given:?}", all.join(", ")))
+            })?),
+            None => None,
         };
-        rows.sort_by(|a, b| a.key.cmp(&b.key));
-        if filter.limit > 0 {
-            rows.truncate(filter.limit);
+        let pattern = pattern.as_ref().map(String::as_bytes);
+        let mut call = OverviewCall { kind, state, pattern, cursor: 0, limit: PAGE };
+        #[cfg(feature = "redis")]
+        if let Backend::Redis(redis) = self.client.backend() {
+            return redis.list(call, *limit).await;
         }
-        Ok(rows)
-    }
-
-    async fn list_pages(&self, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<KeyRow>, Error> {
         let mut rows = Vec::new();
-        // Nodes of a cluster have cursors of their own, so all are asked until each has ended.
-        let mut cursors: Option<Vec<String>> = None;
         loop {
-            let mut words = vec!["RES.LIST", kind.word(), "LIMIT", PAGE];
-            words.extend(filter.state.iter().flat_map(|state| ["STATE", state]));
-            words.extend(filter.pattern.iter().flat_map(|pattern| ["MATCH", pattern]));
-            let replies = match &cursors {
-                None => self.ask(&words).await?,
-                Some(cursors) if cursors.len() == 1 => {
-                    words.extend(["CURSOR", &cursors[0]]);
-                    self.ask(&words).await?
-                }
-                // The first page of each node of a cluster is shown.
-                Some(_) => return Ok(rows),
+            let listed = match self.call(&Command::List(call.clone())).await? {
+                Reply::Listed(listed) => listed,
+                other => return Err(odd("a list", &other)),
             };
-            let mut next = Vec::with_capacity(replies.len());
-            for reply in replies {
-                let (cursor, page) = read_page(reply).map_err(unexpected)?;
-                rows.extend(page);
-                next.push(cursor);
-            }
-            if next.iter().all(|cursor| cursor == "0") || (filter.limit > 0 && rows.len() >= filter.limit) {
+            rows.extend(listed.rows);
+            call.cursor = listed.cursor;
+            if call.cursor == 0 || rows.len() >= *limit {
                 return Ok(rows);
             }
-            cursors = Some(next);
         }
     }
 
-    async fn list_by_scan(&self, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<KeyRow>, Error> {
-        let pattern = filter.pattern.as_deref().unwrap_or("*");
-        let mut keys = match self.client.backend() {
-            #[cfg(feature = "redis")]
-            Backend::Redis(redis) => redis.scan(pattern, kind.data_type()).await?,
-            _ => Vec::new(),
-        };
-        keys.sort();
-        keys.dedup();
-        let mut rows = Vec::new();
-        let looks =
-            stream::iter(keys).map(|key| async move { Ok::<_, Error>((self.looked_at(kind, &key).await?, key)) });
-        let mut looks = std::pin::pin!(looks.buffered(READ_AT_ONCE));
-        while let Some((fields, key)) = looks.try_next().await? {
-            if filter.limit > 0 && rows.len() >= filter.limit {
-                break;
-            }
-            let Some(fields) = fields else { continue };
-            let row = KeyRow { key, fields };
-            let is_wanted = |state: &String| {
-                row.fields
-                    .iter()
-                    .any(|(name, value)| name == "state" && *value == RowField::Bytes(state.clone().into_bytes()))
-            };
-            if filter.state.as_ref().is_none_or(is_wanted) {
-                rows.push(row);
-            }
+    async fn top(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
+        #[cfg(feature = "redis")]
+        if let Backend::Redis(redis) = self.client.backend() {
+            return redis.top(call).await;
         }
-        Ok(rows)
-    }
-
-    /// What LIST would say of a key, as far as it can be asked; `None` if there is nothing to list.
-    async fn looked_at(&self, kind: KeyKind, key: &[u8]) -> Result<Option<Vec<(String, RowField)>>, Error> {
-        let number = |number: u64| RowField::Number(i64::try_from(number).unwrap_or(i64::MAX));
-        let text = |text: &str| RowField::Bytes(text.as_bytes().to_vec());
-        let ms = |span: std::time::Duration| RowField::Number(i64::try_from(span.as_millis()).unwrap_or(i64::MAX));
-        let at = |at: std::time::SystemTime| at.duration_since(std::time::UNIX_EPOCH).map_or(RowField::Nothing, ms);
-        let fields: Vec<(&str, RowField)> = match kind {
-            KeyKind::Breaker => {
-                let seen = self.breaker(key).await?;
-                let since = seen.forced.as_ref().map(|forced| forced.since).or(seen.opened_at);
-                let (by, reason) = seen.forced.as_ref().map_or(("", ""), |forced| (&forced.by, &forced.reason));
-                vec![
-                    ("state", text(seen.state.text())),
-                    ("since_ms", since.map_or(RowField::Nothing, at)),
-                    ("calls", number(seen.calls)),
-                    ("failures", number(seen.failures)),
-                    ("failure_rate_pct", number(seen.failure_rate_percent)),
-                    ("trips", number(seen.trips)),
-                    ("forced_by", text(by)),
-                    ("forced_reason", text(reason)),
-                ]
-            }
-            KeyKind::Lock | KeyKind::Bulkhead => {
-                let is_lock = kind == KeyKind::Lock;
-                let seen = if is_lock { self.lock(key).await? } else { self.bulkhead(key).await? };
-                if seen.holders_total == 0 && seen.waiters_total == 0 {
-                    return Ok(None);
-                }
-                let is_waited_for = seen.waiters_total > 0;
-                let oldest = seen.holders.iter().max_by_key(|holder| holder.held);
-                let state = match (is_lock, is_waited_for) {
-                    (true, false) => "held",
-                    (true, true) => "contended",
-                    (false, false) => "free",
-                    (false, true) => "full",
-                };
-                vec![
-                    ("state", text(state)),
-                    ("since_ms", RowField::Nothing),
-                    (if is_lock { "holders" } else { "active" }, number(seen.holders_total)),
-                    ("owner", oldest.map_or(RowField::Nothing, |holder| text(&holder.owner))),
-                    ("fence", oldest.map_or(RowField::Nothing, |holder| number(holder.fence))),
-                    ("held_ms", oldest.map_or(RowField::Nothing, |holder| ms(holder.held))),
-                    ("lease_left_ms", oldest.map_or(RowField::Nothing, |holder| ms(holder.remaining))),
-                    ("waiters", number(seen.waiters_total)),
-                    (
-                        "oldest_wait_ms",
-                        seen.waiters.iter().map(|waiter| waiter.waited).max().map_or(RowField::Nothing, ms),
-                    ),
-                ]
-            }
-            KeyKind::Policy => {
-                let Some(name) = kind.name(key) else { return Ok(None) };
-                let Some(stored) = self.client.policies().get(&name).await? else { return Ok(None) };
-                vec![
-                    ("state", text("live")),
-                    ("since_ms", ms(stored.at)),
-                    ("version", number(stored.version)),
-                    ("actor", text(&stored.actor)),
-                    ("reason", text(&stored.reason)),
-                ]
-            }
-            KeyKind::DeadLetters => {
-                let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
-                let seen = self.ledger(key, Default::default())?.info().await?;
-                vec![
-                    ("state", text(if seen.paused_until.is_some() { "paused" } else { "running" })),
-                    ("since_ms", RowField::Nothing),
-                    ("waiting", number(seen.waiting)),
-                    ("taken", number(seen.taken)),
-                    ("parked", number(seen.parked)),
-                    ("dead", number(seen.dead)),
-                    ("resolved", number(seen.resolved)),
-                    ("entries", number(seen.entries)),
-                    ("bytes", number(seen.bytes)),
-                    ("groups", number(seen.groups)),
-                    ("cases_open", number(seen.cases_open)),
-                    ("alerts_unseen", number(seen.alerts_unseen)),
-                ]
-            }
-        };
-        Ok(Some(fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect()))
-    }
-
-    /// The keys that stand out, the largest first; `None` if the server's module does not rank.
-    pub async fn rank(&self, ranking: Ranking, limit: u32) -> Result<Option<Vec<KeyRow>>, Error> {
-        let limit = limit.to_string();
-        let replies = match self.ask(&["RES.TOP", ranking.word(), "LIMIT", &limit]).await {
-            Err(Error::ModuleMissing) => return Ok(None),
-            replies => replies?,
-        };
-        let mut rows = Vec::new();
-        for reply in replies {
-            let page =
-                reply.into_array().and_then(|rows| rows.into_iter().map(read_row).collect::<Result<Vec<_>, _>>());
-            rows.extend(page.map_err(unexpected)?);
+        match self.call(&Command::Top(call)).await? {
+            Reply::Ranked(ranked) => Ok(ranked.0),
+            other => Err(odd("a ranking", &other)),
         }
-        Ok(Some(rows))
     }
 }

@@ -1,8 +1,8 @@
 //! One call of a primitive, as a span of `tracing` and as an [`Event::Call`].
 //!
 //! # Switched off
-//! [`watch`] is two loads, and the call is made as if there were no telemetry. Switched on, the future of the call is put on the heap, so that
-//! the futures of those who do not listen stay small.
+//! [`watch`] is two loads, and the call is made as if there were no telemetry. Inside of a span the future of the call is put on the heap, so that
+//! the futures of those who do not trace stay small; for listeners alone it stays where it is.
 //!
 //! # The span
 //! Its parent is whatever span is current where the call is first polled. Its fields are `name`, `operation` and, when it is over, `outcome`,
@@ -157,12 +157,21 @@ impl CallWatch {
         &self.span
     }
 
+    /// Whether anybody collects spans. If not, there are only listeners, and the call needs no span around it.
+    pub fn has_span(&self) -> bool {
+        !self.span.is_disabled()
+    }
+
     /// Makes the call inside of its span, and says how it ended.
     pub async fn around<T>(self, call: impl Future<Output = T>, ending: impl FnOnce(&T) -> CallEnding) -> T {
         let value = Box::pin(call.instrument(self.span.clone())).await;
         let ending = ending(&value);
         self.end(ending);
         value
+    }
+
+    pub fn end_as<T>(self, value: &T, ending: impl FnOnce(&T) -> CallEnding) {
+        self.end(ending(value));
     }
 
     pub fn end(mut self, ending: CallEnding) {
@@ -199,6 +208,11 @@ macro_rules! watched {
     ($primitive:ident, $operation:expr, $name:expr, $call:expr, $ending:expr) => {
         match $crate::telemetry::watch($crate::telemetry::Primitive::$primitive, $operation, $name) {
             None => $call.await,
+            Some(watch) if !watch.has_span() => {
+                let value = $call.await;
+                watch.end_as(&value, $ending);
+                value
+            }
             Some(watch) => watch.around($call, $ending).await,
         }
     };

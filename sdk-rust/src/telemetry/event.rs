@@ -205,7 +205,7 @@ fn tell(event: &Event, home: Home) {
     if IS_TELLING.try_with(|flag| flag.replace(true)) != Ok(false) {
         return;
     }
-    let listeners = LISTENERS.load_full();
+    let listeners = LISTENERS.load();
     let interest = event.interest();
     for listener in listeners.iter().filter(|listener| listener.interest == interest) {
         if listener.is_removed.load(Ordering::Acquire) {

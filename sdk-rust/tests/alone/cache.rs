@@ -471,7 +471,7 @@ async fn callers_with_other_types_of_errors_get_its_words() {
     });
     drive(&clock, SECOND).await;
     assert!(matches!(first.await.unwrap(), Err(Failure::Inner(_))));
-    assert_eq!(other.await.unwrap().unwrap_err().to_string(), "loading 42 failed: the source is down");
+    assert_eq!(other.await.unwrap().unwrap_err().to_string(), "loading user failed: the source is down");
 }
 
 #[tokio::test]

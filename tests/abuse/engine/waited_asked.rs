@@ -39,6 +39,10 @@ pub enum WaitedAsk {
     Governed,
     GuardEnter,
     GuardExit,
+    /// RES.LIST.
+    List,
+    /// RES.TOP.
+    Top,
 }
 
 /// What such a call may be refused with though it is well-formed.
@@ -81,8 +85,30 @@ const REASONS: [&str; 12] = [
 
 const LAYERS: [&str; 6] = ["shed", "throttle", "breaker", "limit", "bulkhead", "chaos"];
 
+/// Rows are maps that begin with a key; a list has a cursor before them.
+fn check_rows(ask: WaitedAsk, reply: &Reply) -> Option<()> {
+    let rows = match (ask, reply) {
+        (WaitedAsk::List, Array(parts)) => match parts.as_slice() {
+            [Bulk(cursor), Array(rows)] if cursor.iter().all(u8::is_ascii_digit) => rows,
+            _ => return None,
+        },
+        (_, Array(rows)) => rows,
+        _ => return None,
+    };
+    let is_row = |row: &Reply| match row {
+        Array(fields) => {
+            fields.len() % 2 == 0 && matches!(fields.as_slice(), [Bulk(name), Bulk(_), ..] if name == b"key")
+        }
+        _ => false,
+    };
+    (rows.len() <= 128 && rows.iter().all(is_row)).then_some(())
+}
+
 /// Whether the reply has the shape its command promises. A fence is above 0.
 pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
+    if let WaitedAsk::List | WaitedAsk::Top = ask {
+        return check_rows(ask, reply).ok_or_else(|| format!("{reply:?} is no answer to {ask:?}"));
+    }
     let elements = if let Array(elements) = reply { elements.as_slice() } else { std::slice::from_ref(reply) };
     let (verdict, rest) = match elements {
         [Bulk(verdict), rest @ ..] | [Reply::Status(verdict), rest @ ..] => {

@@ -1,5 +1,7 @@
 //! Calls of RES.LOCK, RES.BULKHEAD, RES.IDEMP and RES.SFLIGHT by chance (those of RES.DLQ are in `ledger_calls`, those of RES.GUARD in `guard_calls`), by few owners, so that they meet.
 
+use resil_core::limits::FENCE_MAX;
+
 use super::asked::Asked;
 use super::generator::{Call, DAY_US, Generator};
 use super::resp::{Reply, Words, words};
@@ -13,15 +15,54 @@ const FENCES: usize = 50;
 impl Generator {
     /// One of the subcommands. `may_wait`: not for calls whose connection must not be blocked.
     pub(super) fn waited(&mut self, may_wait: bool) -> Call {
-        match self.rng.u32(0..30) {
+        match self.rng.u32(0..32) {
             0..6 => self.lock(may_wait),
             6..10 => self.bulkhead(may_wait),
             10..14 => self.idempotency(may_wait),
             14..19 => self.flight(may_wait),
             19..25 => self.ledger(may_wait),
             25..29 => self.guard(may_wait),
+            29 => self.listing(),
+            30 => self.ranking(),
             _ => self.call(words(["RES.HEARTBEAT"]), WaitedAsk::Heartbeat),
         }
+    }
+
+    /// RES.LIST, mostly a page of a kind, now and then with a cursor that nobody gave.
+    fn listing(&mut self) -> Call {
+        let (kind, states): (&str, &[&str]) = [
+            ("BREAKER", &["closed", "open", "half-open", "forced-open"][..]),
+            ("LOCK", &["held", "contended"]),
+            ("BULKHEAD", &["free", "full"]),
+            ("POLICY", &["live", "deleted"]),
+            ("DLQ", &["running", "paused"]),
+        ][self.rng.usize(..5)];
+        let mut call = vec![self.cased("RES.LIST"), self.cased(kind)];
+        if self.rng.u32(0..3) == 0 {
+            let state = states[self.rng.usize(..states.len())];
+            call.extend([self.cased("STATE"), self.cased(state)]);
+        }
+        if self.rng.u32(0..3) == 0 {
+            let pattern = ["*", "*:1*", "lck:[0-9]", "*a*a*a*b", "[^x]*", "\\"][self.rng.usize(..6)];
+            call.extend([self.cased("MATCH"), pattern.as_bytes().to_vec()]);
+        }
+        if self.rng.bool() {
+            let cursor = [1, 7, u64::from(u32::MAX), 1 << 32, (1 << 32) + 3, i64::MAX as u64][self.rng.usize(..6)];
+            call.extend([self.cased("CURSOR"), cursor.to_string().into_bytes()]);
+        }
+        if self.rng.bool() {
+            call.extend([self.cased("LIMIT"), self.rng.u32(1..=100).to_string().into_bytes()]);
+        }
+        self.call(call, WaitedAsk::List)
+    }
+
+    fn ranking(&mut self) -> Call {
+        let kind = ["DENIED", "WAITING", "HELD"][self.rng.usize(..3)];
+        let mut call = vec![self.cased("RES.TOP"), self.cased(kind)];
+        if self.rng.bool() {
+            call.extend([self.cased("LIMIT"), self.rng.u32(1..=128).to_string().into_bytes()]);
+        }
+        self.call(call, WaitedAsk::Top)
     }
 
     /// A call that waits if what it asks for is not to be had.
@@ -271,6 +312,13 @@ impl Generator {
         call.push(self.lease());
         if has_fence {
             self.push_fence(&mut call);
+        }
+        if machine.0 == "RES.LOCK" && self.rng.u32(0..3) == 0 {
+            // As another server would have given it, a little ahead; now and then far too far.
+            let most = if self.rng.u32(0..4) == 0 { 400 * DAY_US } else { 1_000_000 };
+            let ahead = self.spread(most);
+            let fence = self.now_us.saturating_add(ahead).clamp(1, FENCE_MAX.cast_signed());
+            call.extend([self.cased("RAISE"), fence.to_string().into_bytes()]);
         }
         self.push_binding(&mut call);
         self.call(call, WaitedAsk::Renew)

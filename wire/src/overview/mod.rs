@@ -8,7 +8,8 @@ use resil_core::limits::{INFO_LIMIT_DEFAULT, TAKE_MAX, TEXT_MAX};
 
 pub use self::glob::matches;
 pub use self::rows::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LockRow, OverviewRow, PolicyRow, TopRow, WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LockRow, OverviewRow, PolicyRow, RowField, TopRow,
+    WaitingRow,
 };
 use crate::argv::{Argv, Refused, Word, quoted};
 use crate::bound::{Named, Number, Text};

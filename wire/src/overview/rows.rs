@@ -14,15 +14,31 @@ use resil_core::{Instant, Span};
 use super::{OverviewKind, TopKind};
 use crate::reply::{Sink, Unexpected, Value};
 
+/// What a row says under one of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowField<'a> {
+    Number(i64),
+    Text(&'a [u8]),
+    /// Not known.
+    Nothing,
+}
+
 /// A field of a row.
 trait Field: Sized {
-    fn write(&self, sink: &mut (impl Sink + ?Sized));
+    fn field(&self) -> RowField<'_>;
+    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self.field() {
+            RowField::Number(number) => sink.integer(number),
+            RowField::Text(text) => sink.text(text),
+            RowField::Nothing => sink.null(),
+        }
+    }
     fn read(value: Value) -> Result<Self, Unexpected>;
 }
 
 impl Field for i64 {
-    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-        sink.integer(*self);
+    fn field(&self) -> RowField<'_> {
+        RowField::Number(*self)
     }
 
     fn read(value: Value) -> Result<Self, Unexpected> {
@@ -31,8 +47,8 @@ impl Field for i64 {
 }
 
 impl Field for Vec<u8> {
-    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-        sink.text(self);
+    fn field(&self) -> RowField<'_> {
+        RowField::Text(self)
     }
 
     fn read(value: Value) -> Result<Self, Unexpected> {
@@ -41,11 +57,8 @@ impl Field for Vec<u8> {
 }
 
 impl<T: Field> Field for Option<T> {
-    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-        match self {
-            Some(field) => field.write(sink),
-            None => sink.null(),
-        }
+    fn field(&self) -> RowField<'_> {
+        self.as_ref().map_or(RowField::Nothing, T::field)
     }
 
     fn read(value: Value) -> Result<Self, Unexpected> {
@@ -58,8 +71,8 @@ impl<T: Field> Field for Option<T> {
 
 /// A word of a small set, which a row does not copy.
 impl Field for &'static str {
-    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-        sink.text(self.as_bytes());
+    fn field(&self) -> RowField<'_> {
+        RowField::Text(self.as_bytes())
     }
 
     fn read(value: Value) -> Result<Self, Unexpected> {
@@ -108,6 +121,11 @@ macro_rules! row {
                     sink.text(stringify!($field).as_bytes());
                     self.$field.write(sink);
                 })*
+            }
+
+            /// What it says, in the order of the reply.
+            pub fn fields(&self) -> Vec<(&'static str, RowField<'_>)> {
+                vec![$((stringify!($field), self.$field.field()),)*]
             }
 
             fn read(value: Value) -> Result<Self, Unexpected> {
@@ -226,6 +244,7 @@ row! {
 }
 
 row! {
+    /// A call that waits.
     WaitingRow {
         key: Vec<u8>,
         kind: &'static str,
@@ -235,6 +254,7 @@ row! {
 }
 
 row! {
+    /// Somebody who holds a lock, or is in a bulkhead.
     HeldRow {
         key: Vec<u8>,
         kind: &'static str,
