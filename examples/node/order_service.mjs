@@ -1,12 +1,13 @@
 /**
- * An order service: each order and its event are written together, and a worker handles the events.
+ * An order service: each order and its event are written together, the events go to a broker, and a worker handles them.
  *
  * - **outbox**: the order and its event are in one transaction of Postgres, so there is never one without the other;
+ * - **relay**: with RabbitMQ, a worker on the outbox publishes the events. One may be published twice, under one id;
  * - **worker**: it charges each order once, though events may come twice: a row in the transaction of the charge says that it happened;
  * - **poison**: an event that nobody can read is dead at once, and kept in the ledger with its error;
  * - **a broker restart in the middle**: the worker goes on by itself when its source is back.
  *
- * `node order_service.mjs [url] [postgres url]`: without Postgres the events come from a ledger, and this runs on `memory://`.
+ * `node order_service.mjs [url] [postgres url] [amqp url]`: without RabbitMQ the worker reads the outbox itself; without Postgres the events come from a ledger, and this runs on `memory://`.
  */
 import process from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -87,8 +88,16 @@ async function placeOrders(ledger, run, postgres) {
   });
 }
 
-/** `restart` restarts Postgres, while the worker runs. */
-export async function story(where, { postgres, restart } = {}) {
+/** A worker that takes events from the outbox and publishes them. What was published is acknowledged; what was not stays. */
+function relay(client, run, outbox, queue) {
+  const publisher = client.publisher(queue);
+  const worker = client.worker(`relay-${run}`, { source: outbox });
+  const running = worker.run((message) => publisher.publish(message.payload, { id: message.id.split('/').at(-1), causedBy: message }));
+  return { worker, running, publisher };
+}
+
+/** `restart` restarts what the worker takes from, while it runs. */
+export async function story(where, { postgres, rabbit, restart } = {}) {
   const run = thisRun();
   const client = await connectAs(where, 'order_service', 'service');
   const ledger = client.deadLetters(`orders-${run}`, { actor: 'ada' });
@@ -96,7 +105,14 @@ export async function story(where, { postgres, restart } = {}) {
   await ledger.configure({ jitter: 'none', transient: quick, external: quick });
   await placeOrders(ledger, run, postgres);
   const bank = new Bank(run, postgres);
-  const source = postgres === undefined ? undefined : { type: 'outbox', url: postgres, table: `outbox_${run}`, poll: 50, claim: 2000 };
+  let source = postgres === undefined ? undefined : { type: 'outbox', url: postgres, table: `outbox_${run}`, poll: 50, claim: 2000 };
+  let relaying;
+  if (rabbit !== undefined) {
+    const queue = { type: 'rabbit', url: rabbit, queue: `orders-${run}`, prefetch: 2, workers: 2 };
+    await client.deadLetters(`relay-${run}`, { actor: 'ada' }).configure({ jitter: 'none', transient: quick, external: quick });
+    relaying = relay(client, run, source, queue);
+    source = queue;
+  }
   const worker = client.worker(`orders-${run}`, { source, workers: 2 });
   const isHalfWay = () => bank.charged.size >= ORDERS / 2;
   const running = worker.run(async (message) => {
@@ -105,18 +121,21 @@ export async function story(where, { postgres, restart } = {}) {
   });
   const until = Date.now() + PATIENCE_MS;
   while (restart !== undefined && !isHalfWay() && Date.now() < until) await sleep(5);
-  await restart?.();
+  await restart?.(`orders-${run}`);
   while ((bank.charged.size < ORDERS || (await ledger.info()).dead < 1) && Date.now() < until) await sleep(20);
   const connections = worker.health().source?.connections ?? 0;
   worker.stop();
   const report = await running;
+  relaying?.worker.stop();
+  await relaying?.running;
+  await relaying?.publisher.close();
   const { letters } = await ledger.list({ state: 'dead' });
   await client.shutdown();
   return { charged: [...bank.charged.values()].sort((a, b) => a - b), dead: letters.map(({ lastError }) => lastError), report, connections };
 }
 
 if (isProgram(import.meta.url)) {
-  const seen = await story(url(), { postgres: process.argv[3] });
+  const seen = await story(url(), { postgres: process.argv[3], rabbit: process.argv[4] });
   console.log(`${ORDERS} orders were placed, and one event that nobody can read`);
   console.log(`  charged once each: ${seen.charged.length}, ${seen.charged.reduce((sum, cents) => sum + cents, 0)} cents in all`);
   for (const error of seen.dead) console.log(`  dead, and kept: ${error}`);

@@ -1,11 +1,12 @@
-"""An order service: each order and its event are written together, and a worker handles the events.
+"""An order service: each order and its event are written together, the events go to a broker, and a worker handles them.
 
 - **outbox**: the order and its event are in one transaction of Postgres, so there is never one without the other;
+- **relay**: with RabbitMQ, a worker on the outbox publishes the events. One may be published twice, under one id;
 - **worker**: it charges each order once, though events may come twice: a row in the transaction of the charge says that it happened;
 - **poison**: an event that nobody can read is dead at once, and kept in the ledger with its error;
 - **a broker restart in the middle**: the worker goes on by itself when its source is back.
 
-``python examples/python/order_service.py [url] [postgres url]``: without Postgres the events come from a ledger, and this runs on ``memory://``.
+``python examples/python/order_service.py [url] [postgres url] [amqp url]``: without RabbitMQ the worker reads the outbox itself; without Postgres the events come from a ledger, and this runs on ``memory://``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Dict, List, Optional
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple
 
 import resil
 
@@ -80,10 +81,23 @@ async def place_orders(client: resil.Client, run: str, postgres: Optional[str]) 
         await connection.close()
 
 
+def relay(client: resil.Client, run: str, outbox: Any, queue: Any) -> "Tuple[resil.Worker, Any]":
+    """A worker that takes events from the outbox and publishes them. What was published is acknowledged; what was not stays."""
+    publisher, worker = client.publisher(queue), client.worker(f"relay-{run}", source=outbox)
+
+    async def publish(message: resil.WorkerMessage) -> None:
+        await publisher.publish(message.payload, id=message.id.rsplit("/")[-1], kind=message.kind, caused_by=message)
+
+    return worker, publish
+
+
 async def story(
-    url: str, postgres: Optional[str] = None, restart: Optional[Callable[[], Awaitable[None]]] = None
+    url: str,
+    postgres: Optional[str] = None,
+    restart: Optional[Callable[[], Awaitable[None]]] = None,
+    rabbit: Optional[str] = None,
 ) -> Seen:
-    """`restart` restarts Postgres, while the worker runs."""
+    """`restart` restarts what the worker takes from, while it runs."""
     run, bank, seen = this_run(), Bank(postgres), Seen()
     client = await connect(url, "order_service", "service")
     quick: Any = {"base": 0.1, "cap": 1, "retries": 20}
@@ -93,6 +107,12 @@ async def story(
     source: Any = None
     if postgres is not None:
         source = {"type": "outbox", "url": postgres, "table": f"outbox_{run}", "poll": 0.05, "claim": 2}
+    relaying = None
+    if rabbit is not None:
+        queue = {"type": "rabbit", "url": rabbit, "queue": f"orders-{run}", "prefetch": 2, "workers": 2}
+        relaying, publish = relay(client, run, source, queue)
+        await client.dead_letters(f"relay-{run}", actor="ada").configure(jitter="none", transient=quick, external=quick)
+        published, source = asyncio.ensure_future(relaying.run(publish)), queue
     worker = client.worker(f"orders-{run}", source=source, workers=2)
     half_way = asyncio.Event()
 
@@ -114,6 +134,9 @@ async def story(
     stopping.add_done_callback(lambda _: worker.stop())
     seen.report = await worker.run(handle)
     await stopping
+    if relaying is not None:
+        relaying.stop()
+        await published
     seen.charged = bank.charged
     page = await ledger.list(state="dead")
     seen.dead = [letter["last_error"] or "" for letter in page["letters"]]
@@ -122,7 +145,8 @@ async def story(
 
 
 if __name__ == "__main__":
-    seen = asyncio.run(story(url(), sys.argv[2] if len(sys.argv) > 2 else None))
+    said = dict(zip(("postgres", "rabbit"), sys.argv[2:4]))
+    seen = asyncio.run(story(url(), **said))  # type: ignore[arg-type]
     print(f"{ORDERS} orders were placed, and one event that nobody can read")
     print(f"  charged once each: {len(seen.charged)}, {sum(seen.charged.values())} cents in all")
     for error in seen.dead:
