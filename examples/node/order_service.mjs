@@ -67,19 +67,26 @@ class Bank {
   }
 }
 
-/** Twenty orders, and one event that is no order. */
-async function placeOrders(ledger, run, postgres) {
-  const events = [...Array(ORDERS).keys()].map((order) => JSON.stringify({ order, cents: 100 + order })).concat('{');
+async function migrate(run, postgres) {
+  await withPostgres(postgres, async (database) => {
+    await database.query(new Outbox(`outbox_${run}`).migration());
+    await database.query(ProcessedEvents.migration());
+    await database.query(`CREATE TABLE orders_${run} (id int); CREATE TABLE charges_${run} (id text, cents int)`);
+  });
+}
+
+/** Orders from one number to before another; behind the last there is one event that is no order. */
+async function placeOrders(ledger, run, postgres, from, to) {
+  const events = new Map();
+  for (let order = from; order < to; order += 1) events.set(order, JSON.stringify({ order, cents: 100 + order }));
+  if (to === ORDERS) events.set(ORDERS, '{');
   if (postgres === undefined) {
-    for (const [number, payload] of events.entries()) await ledger.fail(`shop/${number}`, 'sent', { payload, count: 'not-counted' });
+    for (const [number, payload] of events) await ledger.fail(`shop/${number}`, 'sent', { payload, count: 'not-counted' });
     return;
   }
   const outbox = new Outbox(`outbox_${run}`);
   await withPostgres(postgres, async (database) => {
-    await database.query(outbox.migration());
-    await database.query(ProcessedEvents.migration());
-    await database.query(`CREATE TABLE orders_${run} (id int); CREATE TABLE charges_${run} (id text, cents int)`);
-    for (const [number, payload] of events.entries()) {
+    for (const [number, payload] of events) {
       await together(database, async () => { // both, or neither
         await database.query(`INSERT INTO orders_${run} VALUES ($1)`, [number]);
         await database.query(outbox.insert(), outbox.row(payload, { id: String(number), kind: 'order.placed' }));
@@ -103,7 +110,7 @@ export async function story(where, { postgres, rabbit, restart } = {}) {
   const ledger = client.deadLetters(`orders-${run}`, { actor: 'ada' });
   const quick = { base: 100, cap: 1000, retries: 20 };
   await ledger.configure({ jitter: 'none', transient: quick, external: quick });
-  await placeOrders(ledger, run, postgres);
+  if (postgres !== undefined) await migrate(run, postgres);
   const bank = new Bank(run, postgres);
   let source = postgres === undefined ? undefined : { type: 'outbox', url: postgres, table: `outbox_${run}`, poll: 50, claim: 2000 };
   let relaying;
@@ -120,8 +127,10 @@ export async function story(where, { postgres, rabbit, restart } = {}) {
     if (isHalfWay()) await sleep(20);
   });
   const until = Date.now() + PATIENCE_MS;
-  while (restart !== undefined && !isHalfWay() && Date.now() < until) await sleep(5);
+  await placeOrders(ledger, run, postgres, 0, ORDERS / 2);
+  while (!isHalfWay() && Date.now() < until) await sleep(5);
   await restart?.(`orders-${run}`);
+  await placeOrders(ledger, run, postgres, ORDERS / 2, ORDERS);
   while ((bank.charged.size < ORDERS || (await ledger.info()).dead < 1) && Date.now() < until) await sleep(20);
   const connections = worker.health().source?.connections ?? 0;
   worker.stop();

@@ -15,7 +15,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple
 
 import resil
 
@@ -58,11 +58,25 @@ class Seen:
     connections: int = 0
 
 
-async def place_orders(client: resil.Client, run: str, postgres: Optional[str]) -> None:
-    """Twenty orders, and one event that is no order."""
-    events = [json.dumps({"order": number, "cents": 100 + number}) for number in range(ORDERS)] + ["{"]
+async def migrate(run: str, postgres: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(postgres.split("?")[0])
+    try:
+        await connection.execute(resil.Outbox(f"outbox_{run}").migration())
+        await connection.execute(resil.ProcessedEvents.migration())
+        await connection.execute(f"CREATE TABLE orders_{run} (id int); CREATE TABLE charges_{run} (id text, cents int)")
+    finally:
+        await connection.close()
+
+
+async def place_orders(client: resil.Client, run: str, postgres: Optional[str], orders: Sequence[int]) -> None:
+    """These orders; behind the last there is one event that is no order."""
+    events = {number: json.dumps({"order": number, "cents": 100 + number}) for number in orders}
+    if ORDERS - 1 in orders:
+        events[ORDERS] = "{"
     if postgres is None:
-        for number, event in enumerate(events):
+        for number, event in events.items():
             await client.dead_letters(f"orders-{run}").fail(f"shop/{number}", "sent", payload=event, count="not-counted")
         return
     import asyncpg
@@ -70,10 +84,7 @@ async def place_orders(client: resil.Client, run: str, postgres: Optional[str]) 
     outbox = resil.Outbox(f"outbox_{run}")
     connection = await asyncpg.connect(postgres.split("?")[0])
     try:
-        await connection.execute(outbox.migration())
-        await connection.execute(resil.ProcessedEvents.migration())
-        await connection.execute(f"CREATE TABLE orders_{run} (id int); CREATE TABLE charges_{run} (id text, cents int)")
-        for number, event in enumerate(events):
+        for number, event in events.items():
             async with connection.transaction():  # both, or neither
                 await connection.execute(f"INSERT INTO orders_{run} VALUES ($1)", number)
                 await connection.execute(outbox.insert(), *outbox.row(event, id=str(number), kind="order.placed"))
@@ -103,9 +114,9 @@ async def story(
     quick: Any = {"base": 0.1, "cap": 1, "retries": 20}
     ledger = client.dead_letters(f"orders-{run}", actor="ada")
     await ledger.configure(jitter="none", transient=quick, external=quick)
-    await place_orders(client, run, postgres)
     source: Any = None
     if postgres is not None:
+        await migrate(run, postgres)
         source = {"type": "outbox", "url": postgres, "table": f"outbox_{run}", "poll": 0.05, "claim": 2}
     relaying = None
     if rabbit is not None:
@@ -123,9 +134,11 @@ async def story(
             await asyncio.sleep(0.02)
 
     async def until_all_are_settled() -> None:
+        await place_orders(client, run, postgres, range(ORDERS // 2))
+        await half_way.wait()
         if restart is not None:
-            await half_way.wait()
             await restart()
+        await place_orders(client, run, postgres, range(ORDERS // 2, ORDERS))
         while len(bank.charged) < ORDERS or (await ledger.info())["dead"] < 1:
             await asyncio.sleep(0.02)
         seen.connections = worker.health().get("source", {}).get("connections", 0)

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -77,18 +78,30 @@ pub struct Seen {
     pub connections: u64,
 }
 
-/// Twenty orders, and one event that is no order.
-fn events() -> impl Iterator<Item = (String, String)> {
+/// The events of these orders; the last is no order.
+fn events(orders: Range<u32>) -> impl Iterator<Item = (String, String)> {
     let order = |order| serde_json::to_string(&Order { order, cents: 100 + i64::from(order) }).unwrap_or_default();
-    (0..ORDERS).map(order).chain(["{".to_owned()]).enumerate().map(|(number, event)| (number.to_string(), event))
+    let poison = (orders.end == ORDERS).then(|| ("poison".to_owned(), "{".to_owned()));
+    orders.map(move |number| (number.to_string(), order(number))).chain(poison)
 }
 
-async fn place_orders(postgres: &str) -> Result<(), Problem> {
-    let mut shop = connect_to_postgres(postgres).await?;
+async fn migrate(postgres: &str) -> Result<(), Problem> {
+    let shop = connect_to_postgres(postgres).await?;
     shop.batch_execute(&Outbox::default().migration()).await?;
     shop.batch_execute(ProcessedEvents::MIGRATION).await?;
     shop.batch_execute("CREATE TABLE orders (id text); CREATE TABLE charges (id text, cents bigint)").await?;
-    for (id, event) in events() {
+    Ok(())
+}
+
+async fn place_orders(brokers: Option<&Brokers>, ledger: &DeadLetters, orders: Range<u32>) -> Result<(), Problem> {
+    let Some(Brokers { postgres, .. }) = brokers else {
+        for (id, event) in events(orders) {
+            ledger.fail(&Letter::of("shop", &id).payload(event), FailureNote::new("sent").not_counted()).await?;
+        }
+        return Ok(());
+    };
+    let mut shop = connect_to_postgres(postgres).await?;
+    for (id, event) in events(orders) {
         // Both, or neither.
         let order = shop.transaction().await?;
         order.execute("INSERT INTO orders VALUES ($1)", &[&id]).await?;
@@ -158,7 +171,7 @@ pub async fn story_with<F: Future<Output = ()>>(
     let is_settled = async || bank.count() == ORDERS as usize && ledger.info().await.is_ok_and(|info| info.dead == 1);
     let charging = match &brokers {
         Some(Brokers { postgres, rabbit }) => {
-            place_orders(postgres).await?;
+            migrate(postgres).await?;
             let settings = RabbitSettings::new(rabbit, "order-events").prefetch(2).workers(2);
             let outbox = OutboxSettings::new(postgres).poll(Duration::from_millis(50));
             let source = OutboxSource::new(&client, outbox)?;
@@ -166,15 +179,14 @@ pub async fn story_with<F: Future<Output = ()>>(
             tokio::spawn(charge(worker.clone(), RabbitSource::new(&client, settings)?, Arc::clone(&bank)))
         }
         None => {
-            for (id, event) in events() {
-                ledger.fail(&Letter::of("shop", &id).payload(event), FailureNote::new("sent").not_counted()).await?;
-            }
             let source = LedgerSource::new(&client, "order-charges")?;
             tokio::spawn(charge(worker.clone(), source, Arc::clone(&bank)))
         }
     };
+    place_orders(brokers.as_ref(), &ledger, 0..ORDERS / 2).await?;
     until("half of the orders are charged", async || bank.count() >= ORDERS as usize / 2).await?;
     restart().await;
+    place_orders(brokers.as_ref(), &ledger, ORDERS / 2..ORDERS).await?;
     until("every order is charged, and the poison is dead", is_settled).await?;
     let connections = worker.health().source.map_or(0, |source| source.connections);
     worker.stopper().cancel();

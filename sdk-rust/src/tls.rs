@@ -13,7 +13,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 pub(crate) enum Trust {
     /// Anybody's: what is sent is hidden from listeners, and from nobody in between.
     Anybody,
-    /// One that such a root has signed, for whichever host.
+    /// One that such a root has signed, for any host.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only Postgres has it"))]
     Signed(RootCertStore),
     /// The same, for the host that is asked for.

@@ -79,7 +79,8 @@ async fn orders_go_through_an_outbox_and_a_broker_that_restarts() {
         // Kept until the story is over.
         *restarted.lock().unwrap() = Some(restarting.await.unwrap());
     };
-    let telling = order_service::story_with(&server.url(), Some(brokers), restart);
+    let url = server.url();
+    let telling = order_service::story_with(&url, Some(brokers), restart);
     let seen = tokio::time::timeout(BOUND, telling).await.expect("it ends").expect("a story");
     charged_once(&seen);
     assert!(seen.connections >= 2, "the broker was away, and the worker came back by itself: {seen:?}");

@@ -135,7 +135,7 @@ where
         None
     }
 
-    /// Whether the ledger has this message, as safely as asked: whoever told it may have died before that was so. What is under its id may be
+    /// Whether the ledger has this message, as safely as asked: the worker that told it may have died before that was so. What is under its id may be
     /// another message, and then this one is under the other id that [`record`](Self::record) would use.
     async fn is_known(&self, message: &IncomingMessage) -> Result<bool, Error> {
         let ledger = &self.running.worker.ledger;
