@@ -113,13 +113,8 @@ export async function story(where, { postgres, rabbit, restart } = {}) {
   if (postgres !== undefined) await migrate(run, postgres);
   const bank = new Bank(run, postgres);
   let source = postgres === undefined ? undefined : { type: 'outbox', url: postgres, table: `outbox_${run}`, poll: 50, claim: 2000 };
-  let relaying;
-  if (rabbit !== undefined) {
-    const queue = { type: 'rabbit', url: rabbit, queue: `orders-${run}`, prefetch: 2, workers: 2 };
-    await client.deadLetters(`relay-${run}`, { actor: 'ada' }).configure({ jitter: 'none', transient: quick, external: quick });
-    relaying = relay(client, run, source, queue);
-    source = queue;
-  }
+  const outbox = source;
+  if (rabbit !== undefined) source = { type: 'rabbit', url: rabbit, queue: `orders-${run}`, prefetch: 2, workers: 2 };
   const worker = client.worker(`orders-${run}`, { source, workers: 2 });
   const isHalfWay = () => bank.charged.size >= ORDERS / 2;
   const running = worker.run(async (message) => {
@@ -127,6 +122,13 @@ export async function story(where, { postgres, rabbit, restart } = {}) {
     if (isHalfWay()) await sleep(20);
   });
   const until = Date.now() + PATIENCE_MS;
+  let relaying;
+  if (rabbit !== undefined) {
+    // The worker declares the queue: before that nothing takes an event.
+    while (worker.health().source?.isConnected !== true && Date.now() < until) await sleep(20);
+    await client.deadLetters(`relay-${run}`, { actor: 'ada' }).configure({ jitter: 'none', transient: quick, external: quick });
+    relaying = relay(client, run, outbox, source);
+  }
   await placeOrders(ledger, run, postgres, 0, ORDERS / 2);
   while (!isHalfWay() && Date.now() < until) await sleep(5);
   await restart?.(`orders-${run}`);

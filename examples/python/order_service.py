@@ -118,12 +118,11 @@ async def story(
     if postgres is not None:
         await migrate(run, postgres)
         source = {"type": "outbox", "url": postgres, "table": f"outbox_{run}", "poll": 0.05, "claim": 2}
-    relaying = None
+    outbox, relaying = source, None
     if rabbit is not None:
-        queue = {"type": "rabbit", "url": rabbit, "queue": f"orders-{run}", "prefetch": 2, "workers": 2}
-        relaying, publish = relay(client, run, source, queue)
+        source = {"type": "rabbit", "url": rabbit, "queue": f"orders-{run}", "prefetch": 2, "workers": 2}
+        relaying, publish = relay(client, run, outbox, source)
         await client.dead_letters(f"relay-{run}", actor="ada").configure(jitter="none", transient=quick, external=quick)
-        published, source = asyncio.ensure_future(relaying.run(publish)), queue
     worker = client.worker(f"orders-{run}", source=source, workers=2)
     half_way = asyncio.Event()
 
@@ -132,6 +131,13 @@ async def story(
         if len(bank.charged) >= ORDERS // 2:
             half_way.set()
             await asyncio.sleep(0.02)
+
+    async def relay_events() -> None:
+        # The worker declares the queue: before that nothing takes an event.
+        while relaying is not None and not worker.health().get("source", {}).get("is_connected"):
+            await asyncio.sleep(0.02)
+        if relaying is not None:
+            await relaying.run(publish)
 
     async def until_all_are_settled() -> None:
         await place_orders(client, run, postgres, range(ORDERS // 2))
@@ -143,13 +149,14 @@ async def story(
             await asyncio.sleep(0.02)
         seen.connections = worker.health().get("source", {}).get("connections", 0)
 
+    published = asyncio.ensure_future(relay_events())
     stopping = asyncio.ensure_future(asyncio.wait_for(until_all_are_settled(), PATIENCE))
     stopping.add_done_callback(lambda _: worker.stop())
     seen.report = await worker.run(handle)
     await stopping
     if relaying is not None:
         relaying.stop()
-        await published
+    await published
     seen.charged = bank.charged
     page = await ledger.list(state="dead")
     seen.dead = [letter["last_error"] or "" for letter in page["letters"]]

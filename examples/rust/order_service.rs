@@ -175,8 +175,14 @@ pub async fn story_with<F: Future<Output = ()>>(
             let settings = RabbitSettings::new(rabbit, "order-events").prefetch(2).workers(2);
             let outbox = OutboxSettings::new(postgres).poll(Duration::from_millis(50));
             let source = OutboxSource::new(&client, outbox)?;
-            tasks.spawn(relay(relaying.clone(), source, RabbitPublisher::new(&client, &settings)?));
-            tokio::spawn(charge(worker.clone(), RabbitSource::new(&client, settings)?, Arc::clone(&bank)))
+            let publisher = RabbitPublisher::new(&client, &settings)?;
+            let charging =
+                tokio::spawn(charge(worker.clone(), RabbitSource::new(&client, settings)?, Arc::clone(&bank)));
+            // The worker declares the queue: before that nothing takes an event.
+            let is_declared = async || worker.health().source.is_some_and(|source| source.is_connected);
+            until("there is a queue", is_declared).await?;
+            tasks.spawn(relay(relaying.clone(), source, publisher));
+            charging
         }
         None => {
             let source = LedgerSource::new(&client, "order-charges")?;

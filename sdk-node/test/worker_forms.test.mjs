@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { connect, InvalidArgumentError, InvalidPolicyError, telemetry, Upcasters, WorkError } from 'resil';
 
@@ -70,8 +71,10 @@ test('steps are functions of a payload', async () => {
 
 test('an upcaster that returns something else makes its message dead', async () => {
   const client = await withLetters(['order', 1, 'a'], [undefined, undefined, 'b']);
-  const worker = client.worker(LEDGER, { upcasters: new Upcasters().step('order', 1, () => 7), workers: 1 });
-  const report = await untilHandled(worker, 1, () => {});
+  const worker = client.worker(LEDGER, { upcasters: new Upcasters().step('order', 1, () => 7), workers: 2 });
+  const report = await untilHandled(worker, 1, async (message) => {
+    while ((await client.deadLetters(LEDGER).info()).dead < 1 && message.timeLeftMs > 240_000) await sleep(10);
+  });
   assert.equal(report.done, 1);
   const letter = await client.deadLetters(LEDGER).get('shop/0');
   assert.match(letter.lastError, /neither a string nor a Uint8Array/);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, Callable
 
 import pytest
@@ -74,16 +75,22 @@ def test_steps_are_plain_functions_of_a_payload() -> None:
     for step in (("", 1, bytes), ("order", -1, bytes), ("order", True, bytes), ("order", 1, None), ("order", 1, later)):
         with pytest.raises(TypeError):
             resil.Upcasters().step(*step)  # type: ignore[arg-type]
-    with pytest.raises(resil.InvalidArgumentError):
+    with pytest.raises(TypeError):
         with_letters().worker(LEDGER, upcasters=[("order", 1, bytes)])  # type: ignore[arg-type]
 
 
 def test_an_upcaster_that_returns_something_else_makes_its_message_dead() -> None:
     client = with_letters(("order", 1, "a"), (None, None, "b"))
-    worker = client.worker(LEDGER, upcasters=resil.Upcasters().step("order", 1, lambda payload: 7), workers=1)  # type: ignore[arg-type, return-value]
-    report = until_handled(worker, 1, lambda message: None)
+    upcasters = resil.Upcasters().step("order", 1, lambda payload: 7)  # type: ignore[arg-type, return-value]
+    ledger = client.dead_letters(LEDGER)
+
+    def until_dead(message: resil.WorkerMessage) -> None:
+        while ledger.info().wait()["dead"] < 1 and message.time_left > 240:
+            time.sleep(0.01)
+
+    report = until_handled(client.worker(LEDGER, upcasters=upcasters, workers=2), 1, until_dead)
     assert report["done"] == 1
-    info = client.dead_letters(LEDGER).get("shop/0").wait()
+    info = ledger.get("shop/0").wait()
     assert info is not None
     assert "neither bytes nor str" in (info["last_error"] or "")
 
