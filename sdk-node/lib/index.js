@@ -15,7 +15,7 @@ const { Idempotent } = require('./stored.js');
 const { PolicyWatch, StoredPolicies, WatchedPolicies } = require('./stored_policies.js');
 const { telemetry } = require('./telemetry.js');
 const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
-const { Outbox, ProcessedEvents, Publisher, WorkError, Worker } = require('./worker.js');
+const { Outbox, ProcessedEvents, Publisher, Upcasters, WorkError, Worker } = require('./worker.js');
 
 module.exports = {
   ...classes,
@@ -33,5 +33,5 @@ module.exports = {
   PolicyWatch, StoredPolicies, WatchedPolicies,
   telemetry,
   Dispatcher, Policies, Policy, dispatcher,
-  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
+  Outbox, ProcessedEvents, Publisher, Upcasters, WorkError, Worker,
 };

@@ -18,5 +18,5 @@ export const {
   PolicyWatch, StoredPolicies, WatchedPolicies,
   telemetry,
   Dispatcher, Policies, Policy, dispatcher,
-  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
+  Outbox, ProcessedEvents, Publisher, Upcasters, WorkError, Worker,
 } = resil;

@@ -28,6 +28,51 @@ class WorkError extends Error {
   }
 }
 
+/** Brings messages of older forms up to date when they are read; nothing is written back. */
+class Upcasters {
+  #steps = [];
+
+  step(kind, fromVersion, upcast) {
+    given.atMost('step', arguments, 3);
+    given.nonEmpty('kind', kind);
+    if (!Number.isInteger(fromVersion) || fromVersion < 0 || fromVersion > 4294967294) {
+      throw wrongType('fromVersion', 'an integer from 0 to 4294967294', fromVersion);
+    }
+    given.func('upcast', upcast);
+    this.#steps.push([kind, fromVersion, upcast]);
+    return this;
+  }
+
+  /** The kinds and versions, as JSON: what is checked natively. */
+  static declared(upcasters) { return JSON.stringify(upcasters.#steps.map(([kind, from]) => [kind, from])); }
+
+  /** A payload in the newest form, by the steps from one version to before another. */
+  static apply(upcasters, kind, [from, to], payload) {
+    let current = payload;
+    for (let version = from; version < to; version += 1) {
+      const [, , upcast] = upcasters.#steps.find(([of, at]) => of === kind && at === version) ?? [];
+      if (upcast !== undefined) current = readable(kind, version, upcast(current));
+    }
+    return current;
+  }
+}
+
+function readable(kind, version, said) {
+  if (typeof said === 'string') return Buffer.from(said);
+  if (said instanceof Uint8Array) return Buffer.from(said.buffer, said.byteOffset, said.byteLength);
+  throw new WorkError(`the upcaster of ${kind} from version ${version} returned neither a string nor a Uint8Array`, 'permanent');
+}
+
+/** The ids of messages whose handlers threw, by what they threw. */
+const THROWN_FOR = new WeakMap();
+
+/** A message that a handler dropped is a warning of the process. */
+function warnOfDrop(queue, error) {
+  const id = typeof error === 'object' && error !== null ? THROWN_FOR.get(error) : undefined;
+  const text = `${queue}: the message ${id ?? ''} was dropped: ${error?.message ?? String(error)}`;
+  process.emitWarning(text, { type: 'ResilWarning', code: 'RESIL_DROPPED' });
+}
+
 /** What is known of an error, for the native half to judge. */
 function knownOf(error) {
   if (typeof error !== 'object' || error === null) return {};
@@ -71,6 +116,7 @@ async function untilCutOff(handler, message, context) {
   try {
     return await handler(message, context);
   } catch (error) {
+    if (typeof error === 'object' && error !== null) THROWN_FOR.set(error, message.id);
     if (error instanceof WorkError || !context.signal.aborted) throw error;
     throw Object.assign(new Error('the handler was cut off', { cause: error }), { name: 'AbortError' });
   }
@@ -78,21 +124,28 @@ async function untilCutOff(handler, message, context) {
 
 /** The loop: each attempt is a message. What the handler throws is described here, and judged natively. */
 class WorkShape extends Shape {
-  constructor(handled, judge) {
+  constructor(queue, handled, judge, upcasters) {
     super();
+    this.queue = queue;
     this.handled = handled;
     this.judge = judge;
+    this.upcasters = upcasters;
   }
 
   run(call, context, detail) {
     // A worker may go on for ever: nothing is kept of messages that are settled.
     for (const id of Object.keys(call.attempts)) if (call.attempts[id]?.isEnded) delete call.attempts[id];
     const { json, payload } = this.handled.parts(detail.item);
-    const message = { ...JSON.parse(json), payload };
+    const { steps, ...known } = JSON.parse(json);
+    const message = { ...known, payload };
     Object.defineProperty(message, 'signal', { get: () => context.signal });
     Object.defineProperty(message, 'timeLeftMs', { get: () => this.handled.timeLeftMs(detail.item) });
     Object.defineProperty(message, HANDLED, { value: { handled: this.handled, number: detail.item } });
-    return untilCutOff(call.fn, message, context);
+    const handler = (...said) => {
+      message.payload = Upcasters.apply(this.upcasters, message.kind, steps, payload);
+      return call.fn(...said);
+    };
+    return untilCutOff(handler, message, context);
   }
 
   value(json) { return JSON.parse(json); }
@@ -108,6 +161,8 @@ class WorkShape extends Shape {
 
   recorded(call, error) {
     const said = this.judged(error);
+    const word = said ?? (error instanceof WorkError ? error : undefined);
+    if ((word?.verdict ?? word) === 'drop') warnOfDrop(this.queue, error);
     if (said !== undefined) return Buffer.from(verdictJson('what judge returned', said));
     if (error instanceof WorkError) {
       const { verdict, after, failureClass } = error;
@@ -130,10 +185,12 @@ function dated(health) {
 class Worker {
   constructor(client, name, options) {
     given.nonEmpty('name', name);
-    const { source, ...settings } = given.options('options', options);
+    const { source, upcasters = new Upcasters(), ...settings } = given.options('options', options);
+    if (!(upcasters instanceof Upcasters)) throw wrongType('upcasters', 'Upcasters', upcasters);
     const json = given.settings('options', settings);
     const from = source === undefined || source === null ? undefined : given.json('source', given.options('source', source));
-    behind(this, { _inner: given.reading(['source'], () => client.worker(name, from, json)) });
+    const steps = Upcasters.declared(upcasters);
+    behind(this, { _inner: given.reading(['source', 'upcasters'], () => client.worker(name, from, json, steps)), _upcasters: upcasters });
   }
 
   get name() { return this._inner.name; }
@@ -149,7 +206,8 @@ class Worker {
     stop?.addEventListener('abort', stopped, { once: true });
     try {
       const handled = native.HandledWork.make();
-      return await through(new WorkShape(handled, judge), handler, undefined, () => this._inner.run(handled));
+      const shape = new WorkShape(this.name, handled, judge, this._upcasters);
+      return await through(shape, handler, undefined, () => this._inner.run(handled));
     } finally {
       stop?.removeEventListener('abort', stopped);
     }
@@ -216,4 +274,4 @@ class ProcessedEvents {
 const publisher = (...said) => new Publisher(...said);
 publisher.most = 1;
 
-module.exports = { Outbox, ProcessedEvents, Publisher, WorkError, Worker, made: { publisher, worker: (...said) => new Worker(...said) } };
+module.exports = { Outbox, ProcessedEvents, Publisher, Upcasters, WorkError, Worker, made: { publisher, worker: (...said) => new Worker(...said) } };

@@ -160,6 +160,11 @@ pub fn shown<'env>(env: &'env Env, event: &Event) -> napi::Result<Object<'env>> 
             object.set("reason", *reason)?;
             "onLost"
         }
+        Event::Dropped { id, reason, .. } => {
+            object.set("id", id.as_str())?;
+            object.set("reason", reason.as_str())?;
+            "onDrop"
+        }
         Event::Away { address, reason } | Event::Refused { address, reason } => {
             object.set("address", address.as_str())?;
             object.set("reason", reason.as_str())?;

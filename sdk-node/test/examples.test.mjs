@@ -97,4 +97,17 @@ describe('examples', () => {
     judges.order_service(seen);
     assert.ok(seen.connections >= 2, 'it was away, and came back by itself');
   });
+
+  test('orders go through an outbox and a broker that restarts', BOUND, async () => {
+    servers ??= new Servers();
+    const [server, postgres, rabbit] = [await servers.start(), await servers.postgres(), await servers.rabbit()];
+    const { story } = await import(pathToFileURL(path.join(examples, 'order_service.mjs')));
+    const restart = async (queue) => {
+      for (const name of [queue, `${queue}.dead`]) await rabbit.waitUntilRegistered(name);
+      await rabbit.restart();
+    };
+    const seen = await story(server.url, { postgres: postgres.url, rabbit: rabbit.url, restart });
+    judges.order_service(seen);
+    assert.ok(seen.connections >= 2, 'the broker was away, and the worker came back by itself');
+  });
 });

@@ -143,6 +143,11 @@ pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<
             set("reason", reason.into_py_any(py)?)?;
             "on_lost"
         }
+        Event::Dropped { id, reason, .. } => {
+            set("id", id.into_py_any(py)?)?;
+            set("reason", reason.into_py_any(py)?)?;
+            "on_drop"
+        }
         Event::Away { address, reason } => {
             set("address", address.into_py_any(py)?)?;
             set("reason", reason.into_py_any(py)?)?;

@@ -109,6 +109,26 @@ def test_an_outbox_is_worked_off_while_its_database_restarts(
     assert seen.connections >= 2, "it was away, and came back by itself"
 
 
+def test_orders_go_through_an_outbox_and_a_broker_that_restarts(
+    servers: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("asyncpg")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    postgres, rabbit = servers.postgres(), servers.rabbit()
+    example = importlib.import_module("order_service")
+    monkeypatch.setattr(example, "this_run", lambda: "restarted")
+
+    async def restart() -> None:
+        for queue in ("orders-restarted", "orders-restarted.dead"):
+            await asyncio.to_thread(rabbit.wait_until_registered, queue)
+        await asyncio.to_thread(rabbit.restart)
+
+    seen = asyncio.run(asyncio.wait_for(example.story(server.url, postgres.url, restart, rabbit.url), BOUND))
+    assert sorted(seen.charged.values()) == [100 + number for number in range(20)]
+    assert [error.split(":")[0] for error in seen.dead] == ["JSONDecodeError"]
+    assert seen.connections >= 2, "the broker was away, and the worker came back by itself"
+
+
 @pytest.mark.parametrize("example", ["payments", "http_api", "order_service", "slow_store"])
 def test_a_newcomer_can_run_every_example_without_any_set_up(example: str) -> None:
     package = pathlib.Path(resil.__file__).parent.parent

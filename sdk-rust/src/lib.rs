@@ -172,6 +172,8 @@ pub mod shared_bulkhead;
 pub mod shutdown;
 pub mod telemetry;
 pub mod testing;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod tls;
 #[cfg(feature = "tower")]
 pub mod tower;
 pub mod worker;

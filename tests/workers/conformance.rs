@@ -268,9 +268,42 @@ async fn what_a_crashed_worker_had_is_delivered_again_uncounted<P: Place>() {
     assert_eq!(place.left().await, 0);
 }
 
-async fn a_stop_returns_what_was_not_begun<P: Place>() {
+async fn what_others_overtake_is_not_acknowledged_with_them<P: Place>() {
     let ledger = LedgerServer::start();
     let place = P::new(&ledger).await;
+    let (began, seen) = (Seen::default(), Seen::default());
+    let (begun, saw) = (began.clone(), seen.clone());
+    let crashing = worker(&place, &ledger, WorkerSettings::new().workers(2), move |message| {
+        let is_first = message.id().ends_with("/m1");
+        if is_first {
+            begun.add(message.id())
+        } else {
+            saw.add(message.id())
+        };
+        async move { if is_first { std::future::pending().await } else { Ok(()) } }
+    })
+    .await;
+    place.send(message(1)).await;
+    began.reaches(1, BOUND).await;
+    for id in 2..=30 {
+        place.send(message(id)).await;
+    }
+    seen.reaches(29, BOUND).await;
+    let worker_of = crashing.worker.clone();
+    eventually("they are acknowledged", BOUND, || async { worker_of.health().report.done == 29 }).await;
+    crashing.crash().await;
+    let again = Seen::default();
+    let running = worker(&place, &ledger, WorkerSettings::new(), seeing(&again)).await;
+    again.reaches(1, BOUND).await;
+    assert_eq!(again.all(), ["payload 1"], "it alone comes again");
+    running.stop().await;
+    assert_eq!(place.left().await, 0);
+}
+
+async fn a_stop_returns_what_was_not_begun<P: Place>() {
+    let ledger = LedgerServer::start();
+    let mut place = P::new(&ledger).await;
+    place.keep_for(BOUND);
     let (began, seen) = (Seen::default(), Seen::default());
     let begun = began.clone();
     let stopping = worker(&place, &ledger, WorkerSettings::new().workers(1), move |message| {
@@ -450,6 +483,7 @@ conformance! {
     a_panic_fails_its_message_alone,
     a_slow_handler_has_its_message_alone,
     what_a_crashed_worker_had_is_delivered_again_uncounted,
+    what_others_overtake_is_not_acknowledged_with_them,
     a_stop_returns_what_was_not_begun,
     a_drain_ends_in_time_and_gives_the_rest_back,
     closing_in_many_ways_at_once_is_one_end,

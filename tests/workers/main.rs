@@ -7,6 +7,8 @@ mod failover;
 mod places;
 mod publishing;
 mod rabbit;
+mod reach;
+mod reconnecting;
 mod scene;
 #[path = "../abuse/engine/seed.rs"]
 mod seed;

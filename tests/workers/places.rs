@@ -27,6 +27,8 @@ pub trait Place: Sized + Send + Sync + 'static {
     async fn send(&self, message: OutgoingMessage);
     /// The network between the worker and the source.
     fn cut(&self, ledger: &LedgerServer);
+    /// A worker that falls silent keeps its messages for so long, where the source can be told.
+    fn keep_for(&mut self, _silence: Duration) {}
     /// How many messages are there, in whatever state.
     async fn left(&self) -> usize;
     fn is_ledger() -> bool {
@@ -82,7 +84,7 @@ pub struct AtStream {
     name: String,
     client: Client,
     settings: StreamSettings,
-    relay: Relay,
+    pub relay: Relay,
 }
 
 impl Place for AtStream {
@@ -102,6 +104,10 @@ impl Place for AtStream {
 
     fn source(&self, client: &Client) -> StreamSource {
         StreamSource::new(client, self.settings.clone()).unwrap()
+    }
+
+    fn keep_for(&mut self, silence: Duration) {
+        self.settings.reclaim = silence;
     }
 
     async fn send(&self, message: OutgoingMessage) {
@@ -216,6 +222,10 @@ impl Place for AtOutbox {
 
     fn source(&self, client: &Client) -> OutboxSource {
         OutboxSource::new(client, self.settings.clone()).unwrap()
+    }
+
+    fn keep_for(&mut self, silence: Duration) {
+        self.settings.claim = silence;
     }
 
     async fn send(&self, message: OutgoingMessage) {

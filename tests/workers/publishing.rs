@@ -23,6 +23,33 @@ async fn a_message_that_no_queue_takes_is_returned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_no_broker_takes_are_refused_before_they_are_sent() {
+    let ledger = LedgerServer::start();
+    let place = AtRabbit::new(&ledger).await;
+    let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
+    eventually("it is connected", BOUND, || async { publisher.health().is_connected }).await;
+    for (name, text) in [("n".repeat(256), "x".to_owned()), ("name".to_owned(), "x".repeat(70_000))] {
+        let message = OutgoingMessage::new("x").header(name, text);
+        let refused = publisher.publish("", &place.name, &message).await.unwrap_err();
+        assert!(matches!(refused, PublishError::Invalid(_)), "{refused:?}");
+    }
+    assert_eq!(publisher.health().connections, 1, "nobody else was disturbed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_closes_in_time_though_the_broker_is_frozen() {
+    let ledger = LedgerServer::start();
+    let place = AtRabbit::new(&ledger).await;
+    let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
+    eventually("it is connected", BOUND, || async { publisher.health().is_connected }).await;
+    place.relay.freeze();
+    let since = Instant::now();
+    publisher.close().await;
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    place.relay.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publish_outlives_a_cut_under_one_id() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;

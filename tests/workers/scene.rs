@@ -34,7 +34,10 @@ pub struct LedgerServer {
 
 impl LedgerServer {
     pub fn start() -> Self {
-        let server = Server::fresh();
+        Self::of(Server::fresh())
+    }
+
+    pub fn of(server: Server) -> Self {
         let relay = Relay::to(server.port());
         Self { server, relay }
     }

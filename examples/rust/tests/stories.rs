@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use resil::{Code, Failure};
-use resil_harness::Server;
+use resil_harness::{Postgres, RabbitMq, Server};
 
 #[allow(dead_code, reason = "only main uses it")]
 #[path = "../batch_job.rs"]
@@ -15,6 +15,9 @@ mod grpc_client;
 #[allow(dead_code, reason = "only main uses it")]
 #[path = "../http_api.rs"]
 mod http_api;
+#[allow(dead_code, reason = "only main uses it")]
+#[path = "../order_service.rs"]
+mod order_service;
 #[allow(dead_code, reason = "only main uses it")]
 #[path = "../order_worker.rs"]
 mod order_worker;
@@ -51,6 +54,36 @@ macro_rules! told_twice {
             }
         }
     };
+}
+
+fn charged_once(seen: &order_service::Seen) {
+    assert_eq!(seen.charged, (100..120).collect::<Vec<_>>(), "each once");
+    assert_eq!(seen.dead.len(), 1, "{:?}", seen.dead);
+    assert!(seen.dead[0].contains("EOF"), "{:?}", seen.dead);
+}
+
+told_twice!(order_service, every_order_of_the_service_is_charged_once, |seen: order_service::Seen| charged_once(&seen));
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_go_through_an_outbox_and_a_broker_that_restarts() {
+    let (server, postgres, mut rabbit) =
+        tokio::task::spawn_blocking(|| (Server::fresh(), Postgres::start(), RabbitMq::start())).await.unwrap();
+    let brokers = order_service::Brokers { postgres: postgres.url(), rabbit: rabbit.url() };
+    let restarted = std::sync::Mutex::new(None);
+    let restart = async || {
+        let restarting = tokio::task::spawn_blocking(move || {
+            ["order-events", "order-events.dead"].iter().for_each(|queue| rabbit.wait_until_registered(queue));
+            rabbit.restart();
+            rabbit
+        });
+        // Kept until the story is over.
+        *restarted.lock().unwrap() = Some(restarting.await.unwrap());
+    };
+    let url = server.url();
+    let telling = order_service::story_with(&url, Some(brokers), restart);
+    let seen = tokio::time::timeout(BOUND, telling).await.expect("it ends").expect("a story");
+    charged_once(&seen);
+    assert!(seen.connections >= 2, "the broker was away, and the worker came back by itself: {seen:?}");
 }
 
 told_twice!(order_worker, every_order_is_charged_once_and_the_poison_is_dead, |seen: order_worker::Seen| {

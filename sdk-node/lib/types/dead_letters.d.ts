@@ -19,6 +19,8 @@ export interface DeadLettersSettings {
   actor?: string;
   /** A failure counts only when so many replicas know of it; else BackendUnavailableError: do not acknowledge the message. */
   replicas?: number;
+  /** The same: only when the primary has it on its disk (WAITAOF). */
+  fsync?: boolean;
 }
 /** What is said of a failure. */
 export interface FailureNote {

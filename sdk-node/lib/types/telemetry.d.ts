@@ -24,6 +24,8 @@ export interface Hooks {
   onTimeout?: (said: { name: string; scope: 'attempt' | 'total'; afterMs: number }) => unknown;
   onOpen?: (said: { name: string; previous: string; new: string; generation: number }) => unknown;
   onLost?: (said: { primitive: string; name: string; reason: string }) => unknown;
+  /** A worker dropped a message. */
+  onDrop?: (said: { name: string; id: string; reason: string }) => unknown;
   onAway?: (said: { address: string; reason: string }) => unknown;
   onBack?: (said: { address: string }) => unknown;
 }

@@ -14,8 +14,12 @@ export interface WorkerSettings {
   drain?: Duration;
   /** A message that was delivered more often goes to the ledger, which gives it out alone. 3 by default. */
   crashes?: number;
-  /** A failure is acknowledged only when so many replicas of the ledger have it. 0 by default. */
+  /** A failure is acknowledged only when so many replicas of the ledger have it. By default one, if the ledger's primary has any. */
   replicas?: number;
+  /** The same: only when the primary has it on its disk (WAITAOF). Off by default. */
+  fsync?: boolean;
+  /** Bring older messages up to date before the handler sees them. */
+  upcasters?: Upcasters;
   /** Messages of one aggregate are handled in their order, also behind one that failed. */
   ordered?: boolean;
   /** Takes the retries of the ledger too. On by default. */
@@ -102,6 +106,12 @@ export class WorkError extends Error {
   readonly verdict: WorkVerdictName;
   readonly after: Duration | undefined;
   readonly failureClass: FailureClass | undefined;
+}
+/** Brings messages of older forms up to date when they are read; nothing is written back. */
+export class Upcasters {
+  constructor();
+  /** Messages of `kind` in version `fromVersion` become the next version. `upcast` is a plain function of the payload. */
+  step(kind: string, fromVersion: number, upcast: (payload: Buffer) => Uint8Array | string): this;
 }
 /** What became of messages. */
 export interface WorkerReport {

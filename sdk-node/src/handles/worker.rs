@@ -10,7 +10,7 @@ use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
 use resil::settings::{OutgoingSettings, VerdictSettings};
 use resil::worker::{
-    self, AnyPublisher, ForeignError, OutgoingMessage, SourceSettings, WorkError, WorkerMessage, postgres,
+    self, AnyPublisher, ForeignError, OutgoingMessage, SourceSettings, Upcasters, WorkError, WorkerMessage, postgres,
 };
 use resil::{Error, Failure};
 use serde_json::{Value, json};
@@ -47,6 +47,7 @@ fn parts(message: &WorkerMessage) -> WorkParts {
         "traceparent": message.traceparent(),
         "traceId": message.trace_id(),
         "headerId": message.header_id(),
+        "steps": [message.steps().start, message.steps().end],
     });
     WorkParts { json: json.to_string(), payload: Buffer::from(message.payload().to_vec()) }
 }
@@ -305,13 +306,23 @@ pub fn processed_events() -> Vec<&'static str> {
 #[napi]
 impl Client {
     #[napi]
-    pub fn worker(&self, env: Env, name: String, source: Option<String>, said: String) -> napi::Result<Worker> {
+    pub fn worker(
+        &self,
+        env: Env,
+        name: String,
+        source: Option<String>,
+        said: String,
+        steps: String,
+    ) -> napi::Result<Worker> {
         let made = || {
+            let steps: Vec<(String, u32)> = serde_json::from_str(&steps)
+                .map_err(|error| Error::InvalidArgument(format!("upcasters are not steps: {error}")))?;
+            let upcasters = steps.iter().fold(Upcasters::new(), |all, (kind, from)| all.step_elsewhere(kind, *from));
             let source = match source {
                 None => SourceSettings::Ledger(name.clone()),
                 Some(source) => SourceSettings::read(&DIALECT, value_of(&source)?)?,
             };
-            let worker = self.0.worker(&name, settings(&said)?)?;
+            let worker = self.0.worker(&name, settings(&said)?)?.upcasters(upcasters);
             Ok(Worker { client: self.0.clone(), worker, source })
         };
         now(&env, made())

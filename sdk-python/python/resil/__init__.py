@@ -59,7 +59,7 @@ from ._native import (
     after_fork_in_parent as _after_fork_in_parent,
     before_fork as _before_fork,
 )
-from .workers import WorkError
+from .workers import Upcasters, WorkError
 
 # Imports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
 from ._native import (
@@ -172,6 +172,7 @@ __all__ = [
     "Held",
     "Lost",
     "Pending",
+    "Upcasters",
     "WorkError",
     "connect",
     "connect_sync",

@@ -320,6 +320,8 @@ class DeadLettersSettings(TypedDict, total=False):
     actor: str
     #: A failure counts only when so many replicas know of it; else BackendUnavailableError: do not acknowledge the message.
     replicas: int
+    #: The same: only when the primary has it on its disk (WAITAOF).
+    fsync: bool
 
 
 FailureClass = Literal["transient", "business", "external"]

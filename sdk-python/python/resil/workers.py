@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from typing import List, Literal, Optional, Sequence, Tuple, TypedDict, Union
+import inspect
+from typing import Callable, List, Literal, Optional, Sequence, Tuple, TypedDict, Union
 
 from .settings import Duration, FailureClass
 
@@ -50,6 +51,30 @@ class WorkError(Exception):
         self.failure_class = failure_class
 
 
+class Upcasters:
+    """Brings messages of older forms up to date when they are read; nothing is written back.
+
+    >>> import resil
+    >>> upcasters = resil.Upcasters().step("order.placed", 1, lambda payload: payload.replace(b"qty", b"pieces"))
+
+    When the worker starts, gaps, two steps from one version, and messages in the ledger that no chain can read are refused.
+    """
+
+    def __init__(self) -> None:
+        self._steps: List[Tuple[str, int, Callable[[bytes], Union[bytes, str]]]] = []
+
+    def step(self, kind: str, from_version: int, upcast: Callable[[bytes], Union[bytes, str]]) -> "Upcasters":
+        """Messages of ``kind`` in version ``from_version`` become the next version. ``upcast`` is a plain function of the payload."""
+        if not isinstance(kind, str) or not kind:
+            raise TypeError("kind must be a str that is not empty")
+        if not isinstance(from_version, int) or isinstance(from_version, bool) or not 0 <= from_version < 2**32 - 1:
+            raise TypeError("from_version must be an int from 0 to 4294967294")
+        if not callable(upcast) or inspect.iscoroutinefunction(upcast):
+            raise TypeError("upcast must be a plain function of the payload")
+        self._steps.append((kind, from_version, upcast))
+        return self
+
+
 class WorkerSettings(TypedDict, total=False):
     """How a worker works."""
 
@@ -61,8 +86,10 @@ class WorkerSettings(TypedDict, total=False):
     drain: Duration
     #: A message that was delivered more often goes to the ledger, which gives it out alone. 3 by default.
     crashes: int
-    #: A failure is acknowledged only when so many replicas of the ledger have it. 0 by default.
+    #: A failure is acknowledged only when so many replicas of the ledger have it. By default one, if the ledger's primary has any.
     replicas: int
+    #: The same: only when the primary has it on its disk (WAITAOF).
+    fsync: bool
     #: Messages of one aggregate are handled in their order, also behind one that failed.
     ordered: bool
     #: Takes the retries of the ledger too. On by default.

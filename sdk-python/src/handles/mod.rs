@@ -16,6 +16,7 @@ pub mod locks;
 pub mod outcome;
 pub mod policies;
 pub mod policy;
+pub mod publisher;
 pub mod retry;
 pub mod shared_bulkhead;
 pub mod taken_letters;
@@ -57,6 +58,9 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<policies::PyWatchedPolicies>()?;
     module.add_class::<policy::PyPolicies>()?;
     module.add_class::<policy::PyPolicy>()?;
+    module.add_class::<publisher::PyOutbox>()?;
+    module.add_class::<publisher::PyProcessedEvents>()?;
+    module.add_class::<publisher::PyPublisher>()?;
     module.add_class::<retry::PyAttempt>()?;
     module.add_class::<retry::PyAttempts>()?;
     module.add_class::<retry::PyBudget>()?;
@@ -69,9 +73,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<timeout::PyTimeout>()?;
     module.add_class::<verdict::PyVerdict>()?;
     module.add_class::<verdict::PyVerdicts>()?;
-    module.add_class::<worker::PyOutbox>()?;
-    module.add_class::<worker::PyProcessedEvents>()?;
-    module.add_class::<worker::PyPublisher>()?;
     module.add_class::<worker::PyWorker>()?;
     module.add_class::<worker::PyWorkerMessage>()?;
     Ok(())

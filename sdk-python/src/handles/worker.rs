@@ -1,13 +1,11 @@
-//! Messages of a queue, handled by a function: workers, publishers, and the texts of what belongs in a database.
+//! Messages of a queue, handled by a function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyTimeoutError, PyUnicodeDecodeError};
 use pyo3::types::PyString;
-use resil::settings::{OutgoingSettings, VerdictSettings, WorkerSettings};
-use resil::worker::{
-    self, AnyPublisher, ForeignError, OutgoingMessage, SourceSettings, WorkError, WorkVerdict, WorkerMessage, postgres,
-};
+use resil::settings::{VerdictSettings, WorkerSettings};
+use resil::worker::{self, ForeignError, SourceSettings, Upcasters, WorkError, WorkVerdict, WorkerMessage};
 
 use crate::client::PyClient;
 use crate::convert::{PYTHON, json_value};
@@ -19,91 +17,99 @@ const CAUSES_MAX: usize = 8;
 
 /// A message, as its handler sees it.
 #[pyclass(module = "resil", name = "WorkerMessage", frozen)]
-pub struct PyWorkerMessage(OfProcess<Arc<WorkerMessage>>);
+pub struct PyWorkerMessage {
+    pub(super) message: OfProcess<Arc<WorkerMessage>>,
+    /// Of an older message, as the upcasters made it.
+    upcasted: Option<Py<PyBytes>>,
+}
 
 #[pymethods]
 impl PyWorkerMessage {
     /// `source/id`: the key for whatever is to be done once.
     #[getter]
     fn id(&self) -> &str {
-        self.0.id()
+        self.message.id()
     }
 
+    /// In the newest form that the upcasters know.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.0.payload())
+        match &self.upcasted {
+            Some(upcasted) => upcasted.bind(py).clone(),
+            None => PyBytes::new(py, self.message.payload()),
+        }
     }
 
     #[getter]
     fn headers(&self) -> BTreeMap<String, String> {
-        self.0.headers().iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+        self.message.headers().iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
     }
 
     #[getter]
     fn kind(&self) -> Option<&str> {
-        self.0.kind()
+        self.message.kind()
     }
 
     /// Where it came from.
     #[getter]
     fn source(&self) -> Option<&str> {
-        self.0.source()
+        self.message.source()
     }
 
     #[getter]
     fn aggregate(&self) -> Option<&str> {
-        self.0.aggregate()
+        self.message.aggregate()
     }
 
     /// The version that it was sent in.
     #[getter]
     fn schema(&self) -> Option<u32> {
-        self.0.schema()
+        self.message.schema()
     }
 
     /// Failures that counted so far.
     #[getter]
     fn attempt(&self) -> u32 {
-        self.0.attempt()
+        self.message.attempt()
     }
 
     /// Whether it may have been delivered before.
     #[getter]
     fn is_redelivered(&self) -> bool {
-        self.0.is_redelivered()
+        self.message.is_redelivered()
     }
 
     /// The W3C trace context that it came with.
     #[getter]
     fn traceparent(&self) -> Option<&str> {
-        self.0.traceparent()
+        self.message.traceparent()
     }
 
     #[getter]
     fn trace_id(&self) -> Option<&str> {
-        self.0.trace_id()
+        self.message.trace_id()
     }
 
     /// The id of the request that it began with; a new one if it came without.
     #[getter]
     fn header_id(&self) -> &str {
-        self.0.header_id()
+        self.message.header_id()
     }
 
     /// The handler should stop: its deadline has passed, the drain is over, or the message is not ours any more. A coroutine is cancelled too.
     #[getter]
     fn is_cancelled(&self) -> bool {
-        self.0.cancelled().is_cancelled()
+        self.message.cancelled().is_cancelled()
     }
 
     /// How long the handler may still take, in seconds.
     #[getter]
     fn time_left(&self) -> f64 {
-        self.0.time_left().as_secs_f64()
+        self.message.time_left().as_secs_f64()
     }
 
     fn __repr__(&self) -> String {
-        format!("<resil.WorkerMessage {:?}>", self.0.id())
+        format!("<resil.WorkerMessage {:?}>", self.message.id())
     }
 }
 
@@ -212,6 +218,53 @@ fn ended(py: Python<'_>, result: PyResult<Object>, judge: Option<&Object>) -> Re
     })
 }
 
+/// Functions from one form of a message to the next: by the kind of message, and the version they lead from.
+type Steps = HashMap<(String, u32), Object>;
+
+/// What `resil.Upcasters` was told, and what the SDK checks of it.
+fn steps_of(given: OptArg<'_>) -> PyResult<(Steps, Upcasters)> {
+    let (mut steps, mut declared) = (Steps::new(), Upcasters::new());
+    let Some(given) = given else { return Ok((steps, declared)) };
+    if !given.is_instance(imported!(given.py(), "resil.workers", "Upcasters")?)? {
+        return Err(wrong_type("upcasters", "resil.Upcasters", given));
+    }
+    for (kind, from, upcast) in given.getattr("_steps")?.extract::<Vec<(String, u32, Object)>>()? {
+        declared = declared.step_elsewhere(&kind, from);
+        steps.insert((kind, from), upcast);
+    }
+    Ok((steps, declared))
+}
+
+/// The payload of an older message in the newest form.
+fn upcasted(py: Python<'_>, message: &WorkerMessage, steps: &Steps) -> PyResult<Option<Py<PyBytes>>> {
+    let range = message.steps();
+    let Some(kind) = message.kind().filter(|_| !range.is_empty()) else { return Ok(None) };
+    let mut current = PyBytes::new(py, message.payload());
+    for from in range {
+        let Some(step) = steps.get(&(kind.to_owned(), from)) else { continue };
+        let next = step.bind(py).call1((current,))?;
+        current = match next.cast_into::<PyBytes>() {
+            Ok(bytes) => bytes,
+            Err(other) => match other.into_inner().extract::<String>() {
+                Ok(text) => PyBytes::new(py, text.as_bytes()),
+                Err(_) => {
+                    let text = format!("the upcaster of {kind} from version {from} returned neither bytes nor str");
+                    let error = imported!(py, "resil.workers", "WorkError")?.call1((text, "permanent"))?;
+                    return Err(PyErr::from_value(error));
+                }
+            },
+        };
+    }
+    Ok(Some(current.unbind()))
+}
+
+/// A message that a handler dropped is a line in the log.
+fn log_drop(py: Python<'_>, queue: &str, id: &str, error: &WorkError) -> PyResult<()> {
+    let log = imported!(py, "logging", "getLogger")?.call1(("resil",))?;
+    let said = ("%s: the message %s was dropped: %s", queue, id, error.error().to_string());
+    log.call_method1(intern!(py, "warning"), said).map(drop)
+}
+
 /// Handles the messages of one queue; `client.worker(...)` makes it.
 ///
 /// >>> import resil
@@ -231,6 +284,7 @@ pub struct PyWorker {
     client: Owned<resil::Client>,
     worker: Owned<worker::Worker>,
     source: SourceSettings,
+    steps: Arc<Steps>,
 }
 
 #[pymethods]
@@ -258,21 +312,33 @@ impl PyWorker {
             refuse_to_block(py, how)?;
         }
         let (func, judge) = (handler.clone().unbind(), Arc::new(judge.map(|judge| judge.clone().unbind())));
+        let (steps, queue) = (Arc::clone(&self.steps), worker.name().to_owned());
         let running: Running = Box::pin(async move {
             let home = Python::attach(|py| EventLoop::of(py, kind))?;
             let source = spelled(source.open(&client))?;
             let handle = |message: Arc<WorkerMessage>| {
+                let id = message.id().to_owned();
                 let prepared = Python::attach(|py| {
-                    let message = PyWorkerMessage(OfProcess::new(message)).into_py_any(py)?;
+                    let upcasted = upcasted(py, &message, &steps)?;
+                    let message = PyWorkerMessage { message: OfProcess::new(message), upcasted }.into_py_any(py)?;
                     Prepared::with(func.bind(py), message.bind(py))
                 });
-                let (home, judge) = (home.clone(), Arc::clone(&judge));
+                let (home, judge, queue) = (home.clone(), Arc::clone(&judge), &queue);
                 async move {
                     let result = match prepared {
                         Ok(prepared) => task::run(home, prepared).await,
                         Err(error) => Err(error),
                     };
-                    Python::attach(|py| ended(py, result, (*judge).as_ref()))
+                    Python::attach(|py| {
+                        let ended = ended(py, result, (*judge).as_ref());
+                        if let Err(error) = &ended
+                            && error.verdict() == Some(WorkVerdict::Drop)
+                        {
+                            // A logger that fails is no reason to keep the message.
+                            let _ = log_drop(py, queue, &id, error);
+                        }
+                        ended
+                    })
                 }
             };
             let report = spelled(worker.run_local(source, handle).await)?;
@@ -301,170 +367,26 @@ impl PyWorker {
     }
 }
 
-/// The message of what was said.
-fn outgoing(
-    payload: Arg<'_>,
-    headers: OptArg<'_>,
-    caused_by: OptArg<'_>,
-    how: Option<Kwargs<'_>>,
-) -> PyResult<(OutgoingMessage, OutgoingSettings)> {
-    let how: OutgoingSettings = read_beside(&["headers", "caused_by"], how)?;
-    let mut message = how.message(key("payload", payload)?);
-    if let Some(caused_by) = caused_by {
-        let cause = caused_by.cast::<PyWorkerMessage>();
-        let cause = cause.map_err(|_| wrong_type("caused_by", "a resil.WorkerMessage", caused_by))?;
-        message = message.caused_by(&cause.get().0);
-    }
-    if let Some(headers) = headers {
-        let given = headers.extract::<BTreeMap<String, String>>();
-        for (name, text) in given.map_err(|_| wrong_type("headers", "a dict of str", headers))? {
-            message = message.header(name, text);
-        }
-    }
-    Ok((message, how))
-}
-
-/// Sends messages to a queue of RabbitMQ, or to a stream; `client.publisher(...)` makes it.
-#[pyclass(module = "resil", name = "Publisher", frozen)]
-pub struct PyPublisher(Owned<AnyPublisher>);
-
-#[pymethods]
-impl PyPublisher {
-    /// Its id, when the broker has confirmed it. It is sent at most five times, under one id; then BackendUnavailableError, and it may be sent
-    /// again under that id. InvalidArgumentError if no queue takes it.
-    #[pyo3(signature = (payload, *, headers=None, caused_by=None, **how))]
-    fn publish(
-        &self,
-        payload: Arg<'_>,
-        headers: OptArg<'_>,
-        caused_by: OptArg<'_>,
-        how: Option<Kwargs<'_>>,
-    ) -> PyResult<Pending> {
-        let (publisher, (message, how)) = (self.0.get()?, outgoing(payload, headers, caused_by, how)?);
-        Ok(Pending::ask(
-            "publisher.publish()",
-            async move { publisher.publish(&message, &how).await.map(|()| message.id) },
-        ))
-    }
-
-    /// Whether it is connected, and why not. It recovers without traffic.
-    fn health(&self, py: Python<'_>) -> PyResult<Object> {
-        shown(py, &self.0.get()?.health())
-    }
-
-    /// Disconnects. What is being sent fails.
-    fn close(&self) -> PyResult<Pending> {
-        let publisher = self.0.get()?;
-        Ok(Pending::done("publisher.close()", async move {
-            publisher.close().await;
-            Ok(())
-        }))
-    }
-
-    fn __repr__(&self) -> &'static str {
-        "<resil.Publisher>"
-    }
-}
-
-/// A statement with its values as a driver names them: `$1`, or `%s` for all.
-fn statement(text: &str, values: usize, placeholder: OptArg<'_>) -> PyResult<String> {
-    match optional_text("placeholder", placeholder)?.as_deref() {
-        None | Some("$1") => Ok(text.to_owned()),
-        Some("%s") => Ok((1..=values).fold(text.to_owned(), |text, at| text.replacen(&format!("${at}"), "%s", 1))),
-        Some(other) => Err(wrong_value("placeholder", format!("must be \"$1\" or \"%s\", got {other:?}"))),
-    }
-}
-
-/// An outbox table: what makes it, and what adds a message in a transaction of yours.
-///
-/// >>> import resil
-/// >>> outbox = resil.Outbox()
-/// >>> outbox.insert("%s")[:26]
-/// 'INSERT INTO resil_outbox ('
-/// >>> outbox.row(b"7 pieces", id="42", kind="order.placed")[0]
-/// '42'
-#[pyclass(module = "resil", name = "Outbox", frozen)]
-pub struct PyOutbox(postgres::Outbox);
-
-#[pymethods]
-impl PyOutbox {
-    #[new]
-    #[pyo3(signature = (table=None))]
-    fn new(table: OptArg<'_>) -> PyResult<Self> {
-        match optional_text("table", table)? {
-            None => Ok(Self(postgres::Outbox::default())),
-            Some(table) => spelled(postgres::Outbox::new(&table)).map(Self),
-        }
-    }
-
-    /// What makes the table. It may be run again.
-    fn migration(&self) -> String {
-        self.0.migration()
-    }
-
-    /// The statement that adds a row, for asyncpg (`"$1"`) or for psycopg (`"%s"`).
-    #[pyo3(signature = (placeholder=None))]
-    fn insert(&self, placeholder: OptArg<'_>) -> PyResult<String> {
-        statement(&self.0.insert(), 6, placeholder)
-    }
-
-    /// The values of a message: id, type, aggregate, schema, headers, payload.
-    #[pyo3(signature = (payload, *, headers=None, caused_by=None, **how))]
-    fn row<'py>(
-        &self,
-        payload: Arg<'py>,
-        headers: OptArg<'_>,
-        caused_by: OptArg<'_>,
-        how: Option<Kwargs<'_>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let py = payload.py();
-        let (message, _) = outgoing(payload, headers, caused_by, how)?;
-        let headers = message.headers.to_bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let payload = PyBytes::new(py, &message.payload);
-        (message.id, message.kind, message.aggregate, message.schema, headers, payload).into_pyobject(py)
-    }
-}
-
-/// Events whose effect happens once: the texts of a table that says which did.
-#[pyclass(module = "resil", name = "ProcessedEvents", frozen)]
-pub struct PyProcessedEvents;
-
-#[pymethods]
-impl PyProcessedEvents {
-    /// What makes the table. It may be run again.
-    #[staticmethod]
-    fn migration() -> &'static str {
-        postgres::ProcessedEvents::MIGRATION
-    }
-
-    /// The statement that adds an event: the name of the consumer, and the id of the event. Run it in the transaction of the effect. The
-    /// event is new if a row was inserted.
-    #[staticmethod]
-    #[pyo3(signature = (placeholder=None))]
-    fn insert(placeholder: OptArg<'_>) -> PyResult<String> {
-        statement(postgres::ProcessedEvents::INSERT, 2, placeholder)
-    }
-}
-
 #[pymethods]
 impl PyClient {
     /// A worker on the queue of this name. Failures go to the ledger of the same name, which is also its source if there is no other.
-    #[pyo3(signature = (name, *, source=None, **settings))]
-    fn worker(&self, name: Arg<'_>, source: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyWorker> {
+    /// `upcasters` bring older messages up to date before the handler sees them.
+    #[pyo3(signature = (name, *, source=None, upcasters=None, **settings))]
+    fn worker(
+        &self,
+        name: Arg<'_>,
+        source: OptArg<'_>,
+        upcasters: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<PyWorker> {
         let (client, name) = (self.get()?, text("name", name)?);
-        let settings: WorkerSettings = read_beside(&["source"], settings)?;
+        let settings: WorkerSettings = read_beside(&["source", "upcasters"], settings)?;
+        let (steps, declared) = steps_of(upcasters)?;
         let source = match source {
             None => SourceSettings::Ledger(name.clone()),
             Some(source) => spelled(SourceSettings::read(&PYTHON, json_value("source", source)?))?,
         };
-        let worker = spelled(client.worker(&name, settings))?;
-        Ok(PyWorker { client: Owned::new(client), worker: Owned::new(worker), source })
-    }
-
-    /// Sends messages to where a source of these settings reads: a queue of RabbitMQ, or a stream.
-    fn publisher(&self, to: Arg<'_>) -> PyResult<PyPublisher> {
-        let (client, to) = (self.get()?, json_value("to", to)?);
-        let _inside = runtime::enter()?;
-        spelled(AnyPublisher::new(&client, &PYTHON, to)).map(|publisher| PyPublisher(Owned::new(publisher)))
+        let worker = spelled(client.worker(&name, settings))?.upcasters(declared);
+        Ok(PyWorker { client: Owned::new(client), worker: Owned::new(worker), source, steps: Arc::new(steps) })
     }
 }

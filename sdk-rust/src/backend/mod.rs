@@ -7,6 +7,7 @@ pub(crate) mod memory;
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod safety;
 pub(crate) mod scripted;
 
 use std::time::{Duration, SystemTime};
@@ -16,6 +17,7 @@ use resil_wire::heartbeat::HeartbeatCall;
 use resil_wire::holding::Bind;
 use tokio::sync::watch;
 
+use self::safety::{Safety, SafetyReached};
 use crate::error::Error;
 
 /// Whether the backend can be reached.
@@ -146,31 +148,50 @@ impl Backend {
         }
     }
 
-    /// `command`, and then, on the same connection, which nobody else needs meanwhile, WAIT for `replicas` to have it and
-    /// all before it. The answer to the command, and how many have it by then.
+    /// `command`, and then, on the same connection, which nobody else needs meanwhile, a wait until it is as safe as asked, for at most
+    /// `timeout`. The answer to the command, and how safe it is by then.
     #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
+    pub async fn made_safe(
+        &self,
+        command: &Command<'_>,
+        safety: Safety,
+        timeout: Duration,
+    ) -> Result<(Reply, SafetyReached), Error> {
+        match self {
+            Self::Memory(memory) => memory.call(command).map(|answer| (answer, safety.alone())),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Box::pin(redis.made_safe(command, safety, timeout)).await,
+            #[cfg(feature = "redis")]
+            Self::Quorum(_) => Err(quorum::only_locks("a wait for replicas")),
+            Self::Scripted(scripted) => {
+                let (answer, alone) = (scripted.call(command).await?, safety.alone());
+                if alone.wanted == 0 {
+                    return Ok((answer, alone));
+                }
+                match scripted.call(&Command::Heartbeat(HeartbeatCall)).await? {
+                    Reply::Number(number) => {
+                        Ok((answer, SafetyReached { replicas: u32::try_from(number).unwrap_or(0), ..alone }))
+                    }
+                    other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
+                }
+            }
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.call(command).await.map(|answer| (answer, safety.alone())),
+        }
+    }
+
+    /// The same for a number of replicas: how many have it.
     pub async fn replicated(
         &self,
         command: &Command<'_>,
         replicas: u32,
         timeout: Duration,
     ) -> Result<(Reply, u32), Error> {
-        match self {
-            Self::Memory(_) => Err(Error::invalid("replicas", "must be 0 in memory: there are none")),
-            #[cfg(feature = "redis")]
-            Self::Redis(redis) => Box::pin(redis.replicated(command, replicas, timeout)).await,
-            #[cfg(feature = "redis")]
-            Self::Quorum(_) => Err(quorum::only_locks("a wait for replicas")),
-            Self::Scripted(scripted) => {
-                let answer = scripted.call(command).await?;
-                match scripted.call(&Command::Heartbeat(HeartbeatCall)).await? {
-                    Reply::Number(number) => Ok((answer, u32::try_from(number).unwrap_or(0))),
-                    other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
-                }
-            }
-            #[cfg(test)]
-            Self::Faulty(faulty) => faulty.call(command).await.map(|answer| (answer, 0)),
+        if matches!(self, Self::Memory(_)) {
+            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
+        let (answer, reached) = self.made_safe(command, Safety::at_least(replicas), timeout).await?;
+        Ok((answer, reached.replicas))
     }
 
     pub fn reach(&self) -> watch::Receiver<Reach> {

@@ -40,7 +40,7 @@
 //!
 //! # The map
 //! `letter`: what comes in. `taken`: what is given out. `run`: the loop. `governing`: root causes and redrives. `changes`: settings of a
-//! ledger. `showing` and `reports`: what is there.
+//! ledger. `safety`: when a failure counts as recorded. `showing` and `reports`: what is there.
 
 mod changes;
 mod governing;
@@ -48,6 +48,7 @@ mod letter;
 mod reports;
 mod rows;
 mod run;
+mod safety;
 mod showing;
 mod taken;
 
@@ -55,6 +56,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
+use parking_lot::Mutex;
 use resil_core::dead_letters::{Place, Standing};
 use resil_wire::command::{Command, Reply};
 use resil_wire::dead_letters::{By, Failed, ParkCall, Parked, ReturnCall, TakeCall, TakenReply};
@@ -73,7 +75,9 @@ pub use self::showing::{LetterFilter, LetterPage};
 use self::taken::failing;
 pub use self::taken::{TakenBatch, TakenLetter, TakenMessage};
 use crate::backend::Backend;
+use crate::backend::safety::Safety;
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::holding::{from_ms, span};
@@ -83,14 +87,6 @@ use crate::leases::{Lease, LeaseKind};
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry::{CallEnding, watched};
-
-/// The primary has it, and may forget it in a failover.
-const TOO_FEW_REPLICAS: &str =
-    "too few replicas know of the failure in time: do not acknowledge the message, say it again";
-
-fn is_unsafe(error: &Error) -> bool {
-    matches!(error, Error::BackendUnavailable(why) if *why == TOO_FEW_REPLICAS)
-}
 
 /// How long a stream or a loop pauses when the server cannot be asked.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -116,6 +112,9 @@ pub struct DeadLettersSettings {
     /// A failure, or a message that is [parked](DeadLetters::park), counts as recorded only when so many replicas have it; else it is
     /// [`Error::BackendUnavailable`], and the message is not to be acknowledged at its source: say it again. 0 by default; refused in memory.
     pub replicas: u32,
+    /// The same: only when the primary has it on its disk (WAITAOF: Redis 7.2, or Valkey, with `appendonly yes`). Off by default; refused in
+    /// memory.
+    pub fsync: bool,
 }
 
 impl Default for DeadLettersSettings {
@@ -127,11 +126,14 @@ impl Default for DeadLettersSettings {
             wait: Duration::from_secs(30),
             actor: None,
             replicas: 0,
+            fsync: false,
         }
     }
 }
 
-setters! { DeadLettersSettings { lease: Duration, grace: Duration, concurrency: u32, wait: Duration, replicas: u32 } }
+setters! {
+    DeadLettersSettings { lease: Duration, grace: Duration, concurrency: u32, wait: Duration, replicas: u32, fsync: bool }
+}
 
 impl DeadLettersSettings {
     pub fn new() -> Self {
@@ -167,12 +169,11 @@ impl DeadLetters {
     /// The ledger under this key, whatever it is called.
     pub(crate) fn at(client: &Client, name: &str, key: &str, settings: DeadLettersSettings) -> Result<Self, Error> {
         settings.validate()?;
-        if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
-            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
-        }
+        let safety = Safety { fsync: settings.fsync, ..Safety::at_least(settings.replicas) };
+        safety::check(client.backend(), safety)?;
         client.inner().health.add(format!("dead-letters:{name}").into(), Away::Closed);
         let (client, name, key) = (client.clone(), name.into(), key.into());
-        Ok(Self(Arc::new(LedgerCore { client, name, key, settings })))
+        Ok(Self(Arc::new(LedgerCore { client, name, key, settings, safety, seen_alone: Arc::default() })))
     }
 }
 
@@ -186,6 +187,10 @@ pub(crate) struct LedgerCore {
     name: Arc<str>,
     key: Arc<str>,
     settings: DeadLettersSettings,
+    /// What makes a failure count as recorded.
+    safety: Safety,
+    /// When the primary was last seen without a replica.
+    seen_alone: Arc<Mutex<Option<Moment>>>,
 }
 
 /// What becomes of a message that failed.
@@ -395,36 +400,6 @@ impl TakenBatch {
 }
 
 impl LedgerCore {
-    /// Asks, and comes back only when as many replicas as wanted know of it. What may be asked twice is: if the connection broke, and
-    /// nobody knows what came of it.
-    async fn ask_safely(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        let asking = self.ask_safely_unwatched(command);
-        watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of)
-    }
-
-    async fn ask_safely_unwatched(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        if self.settings.replicas == 0 {
-            return self.ask_again(command).await;
-        }
-        match self.ask_replicas(command).await {
-            Err(error) if error.says_away() && !is_unsafe(&error) => self.ask_replicas(command).await,
-            answer => answer,
-        }
-    }
-
-    /// Asks once, and waits for the replicas at most as long as for a reply.
-    async fn ask_replicas(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        let (backend, replicas) = (self.client.backend(), self.settings.replicas);
-        let patience = self.client.inner().options.command_timeout;
-        match backend.replicated(command, replicas, patience).await {
-            Ok((answer, have_it)) if have_it >= replicas => Ok(answer),
-            // Nothing was stored, so there is nothing to know of.
-            Ok((answer @ Reply::Parked(Parked::Free), _)) => Ok(answer),
-            Ok(_) => Err(Error::BackendUnavailable(TOO_FEW_REPLICAS)),
-            Err(error) => Err(error.of_ledger(&self.name)),
-        }
-    }
-
     /// Asks what may be asked twice: once more if nothing answers.
     async fn ask_again(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let asking = async {

@@ -20,7 +20,8 @@ use smallvec::smallvec;
 use tokio_util::sync::CancellationToken;
 
 use super::letter::{FailureClass, FailureNote, shown, shown_unless_empty};
-use super::{FailVerdict, LedgerCore, is_unsafe};
+use super::safety::is_unsafe;
+use super::{FailVerdict, LedgerCore};
 use crate::error::{Error, Leased};
 use crate::holding::span;
 use crate::idempotency::token::odd;
@@ -186,7 +187,8 @@ impl TakenLetter {
 
     /// It failed: it is retried later, or it dies. The server decides.
     ///
-    /// With [`replicas`](super::DeadLettersSettings#structfield.replicas), [`Error::BackendUnavailable`] if too few know of it in the end: after a
+    /// With [`replicas`](super::DeadLettersSettings#structfield.replicas) or [`fsync`](super::DeadLettersSettings#structfield.fsync),
+    /// [`Error::BackendUnavailable`] if it is not as safe in the end: after a
     /// failover the message may be retried without this failure.
     pub async fn fail(mut self, failure: impl Into<FailureNote>) -> Result<FailVerdict, Error> {
         let verdict = self.settle(LetterFate::Failed(failure.into())).await?;
@@ -253,7 +255,7 @@ async fn say(
     let reply = loop {
         tries += 1;
         let answer = match fate {
-            LetterFate::Failed(_) if ledger.settings.replicas > 0 => ledger.ask_replicas(&command).await,
+            LetterFate::Failed(_) if ledger.is_made_safe() => ledger.ask_made_safe(&command).await,
             _ => ledger.client.backend().call(&command).await,
         };
         match answer {

@@ -37,6 +37,8 @@ pub enum Event {
     Transition { name: Arc<str>, previous: State, new: State, generation: u64 },
     /// A lock or a permit is not held any more, though nobody released it.
     Lost { primitive: Primitive, name: Arc<str>, reason: &'static str },
+    /// A handler of a worker dropped a message, whose id this is. The reason is in the handler's words.
+    Dropped { name: Arc<str>, id: String, reason: String },
     /// The server cannot be reached, or cannot help. The address has no user and no password in it.
     Away { address: String, reason: String },
     /// The server refuses a command. Once for each command.
@@ -97,7 +99,8 @@ impl Event {
             | Self::Hedge { name }
             | Self::Timeout { name, .. }
             | Self::Transition { name, .. }
-            | Self::Lost { name, .. } => Some(name),
+            | Self::Lost { name, .. }
+            | Self::Dropped { name, .. } => Some(name),
             Self::Away { .. } | Self::Refused { .. } | Self::Back { .. } => None,
         }
     }

@@ -99,6 +99,16 @@ impl Hooks {
         })
     }
 
+    /// A worker dropped a message: its name, the id of the message, why.
+    #[must_use]
+    pub fn on_drop(self, hook: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
+        self.with(move |event| {
+            if let Event::Dropped { name, id, reason } = event {
+                hook(name, id, reason);
+            }
+        })
+    }
+
     /// A server is away: its address, and why.
     #[must_use]
     pub fn on_away(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::acknowledging::{Acknowledgements, SettledMessage};
+use super::headers::fresh_id;
 use super::looping::WorkerRun;
 use super::message::WorkerMessage;
 use super::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source};
@@ -19,7 +21,7 @@ use crate::dead_letters::{FailVerdict, FailureNote, Letter, ParkVerdict};
 use crate::error::{Error, Failure};
 use crate::isolate::{self, Ended};
 use crate::policy::{Backoff, Class, Jitter};
-use crate::telemetry::{CallEnding, Primitive, watch};
+use crate::telemetry::{CallEnding, Event, Interest, Primitive, emit, watch};
 
 /// Pauses while the ledger cannot be told.
 const LEDGER_AWAY: Backoff = Backoff {
@@ -34,8 +36,9 @@ const UNSTORABLE_FOR: Duration = Duration::from_secs(60);
 /// When a message of a newer form is looked at again, by a newer worker.
 const TOO_NEW_FOR: Duration = Duration::from_secs(60);
 
-/// What became of a message.
+/// What became of a message. Numbers of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
 pub(super) enum MessageEnd {
     Done,
     Retried,
@@ -45,6 +48,10 @@ pub(super) enum MessageEnd {
     Known,
     Stale,
     Unsettled,
+}
+
+impl MessageEnd {
+    pub const COUNT: usize = Self::Unsettled as usize + 1;
 }
 
 /// What is to be told to the source.
@@ -100,9 +107,9 @@ where
             None => {}
         }
         if message.is_redelivered && message.has_own_id {
-            match self.until_told(|| worker.ledger.standing(&message.id)).await {
-                Some(Some(_)) => return Some(SettleAs::Known),
-                Some(None) => {}
+            match self.until_told(|| self.is_known(message)).await {
+                Some(true) => return Some(SettleAs::Known),
+                Some(false) => {}
                 None => return Some(SettleAs::GivenBack(Duration::ZERO)),
             }
         }
@@ -113,13 +120,41 @@ where
         }
         if worker.settings.ordered && message.aggregate.is_some() && message.has_own_id {
             let letter = letter(message);
-            return match self.until_told(|| worker.ledger.park(&letter)).await {
-                Some(ParkVerdict::Free) => None,
-                Some(ParkVerdict::Parked { .. } | ParkVerdict::Known { .. }) => Some(SettleAs::Known),
+            return match self.until_told(async || storable(worker.ledger.park(&letter).await)).await {
+                Some(Ok(ParkVerdict::Free)) => None,
+                Some(Ok(ParkVerdict::Parked { .. } | ParkVerdict::Known { .. })) => Some(SettleAs::Known),
+                // Another message has its id, so it is not known.
+                Some(Err(Error::LedgerConflict { .. })) => None,
+                Some(Err(error)) => {
+                    self.keep_away(message, &error).await;
+                    Some(SettleAs::GivenBack(GIVEN_BACK_FOR))
+                }
                 None => Some(SettleAs::GivenBack(Duration::ZERO)),
             };
         }
         None
+    }
+
+    /// Whether the ledger has this message, as safely as asked: the worker that told it may have died before that was so. What is under its id may be
+    /// another message, and then this one is under the other id that [`record`](Self::record) would use.
+    async fn is_known(&self, message: &IncomingMessage) -> Result<bool, Error> {
+        let ledger = &self.running.worker.ledger;
+        if ledger.standing(&message.id).await?.is_none() {
+            return Ok(false);
+        }
+        // Asked by a PARK behind an aggregate that nobody has, which stores nothing: FAIL would record what is not known.
+        let ask = async |id: String| {
+            ledger
+                .park(&Letter { id, aggregate: Some(fresh_id()), ..letter(message) })
+                .await
+                .map(|told| told != ParkVerdict::Free)
+        };
+        let told = match ask(message.id.clone()).await {
+            Err(Error::LedgerConflict { .. }) => ask(second_id(message)).await,
+            told => told,
+        };
+        // What it refuses it does not have.
+        storable(told).map(|told| told.unwrap_or(false))
     }
 
     async fn run(&self, incoming: &Arc<IncomingMessage>, receipt: &S::Receipt) -> SettleAs {
@@ -147,9 +182,12 @@ where
 
         let (clock, deadline) = (worker.client.clock(), worker.settings.deadline);
         let begun = clock.now();
-        let cancel = self.running.cut_off.child_token();
+        // Not a child of the run's: those of all messages would share a lock.
+        let cancel = CancellationToken::new();
         let until = begun.saturating_add(deadline);
-        let message = Arc::new(WorkerMessage::new(Arc::clone(incoming), payload, cancel.clone(), until, clock.clone()));
+        let steps = worker.upcasters.steps(incoming.kind.as_deref(), incoming.schema);
+        let message = WorkerMessage::new(Arc::clone(incoming), payload, steps, cancel.clone(), until, clock.clone());
+        let message = Arc::new(message);
         let watch = watch(Primitive::Worker, "handle", &worker.name)
             .map(|watch| watch.of_background(worker.client.home(), message.traceparent()));
         let of_message = || {
@@ -167,10 +205,15 @@ where
         let traceparent = message.traceparent().filter(|_| message.trace_id().is_some());
         let correlation = traceparent.unwrap_or(message.header_id()).to_owned();
         let handled = isolate::run(&cancel, || correlated(correlation, self.under_policy(&message)).instrument(span));
+        let mut handled = std::pin::pin!(handled);
         let lost = self.source.lost(receipt);
         let ended = tokio::select! {
             biased;
-            ended = handled => ended,
+            ended = &mut handled => ended,
+            () = self.running.cut_off.cancelled() => {
+                cancel.cancel();
+                handled.await
+            }
             () = async { clock.sleep(deadline).await } => {
                 cancel.cancel();
                 Ended::Returned(Err(Error::Timeout { after: deadline }.into()))
@@ -237,8 +280,11 @@ where
         let (end, receipt) = match ending {
             SettleAs::Done => (MessageEnd::Done, receipt),
             SettleAs::Known => (MessageEnd::Known, receipt),
-            SettleAs::Dropped(error) => {
-                tracing::warn!(queue, id, error, "a message was dropped");
+            SettleAs::Dropped(reason) => {
+                tracing::warn!(queue, id, reason, "a message was dropped");
+                let name = || Arc::clone(&self.running.worker.name);
+                let home = self.running.worker.client.home();
+                emit(Interest::Happenings, home, || Event::Dropped { name: name(), id: id.clone(), reason });
                 (MessageEnd::Dropped, receipt)
             }
             SettleAs::GivenBack(delay) => return self.give_back(&message, receipt, delay).await,
@@ -282,27 +328,26 @@ where
         let ledger = &self.running.worker.ledger;
         let mut letter = letter(message);
         loop {
-            let told = self.until_told(async || match ledger.fail(&letter, note.clone()).await {
-                Ok(verdict) => Ok(Ok(verdict)),
-                Err(error @ (Error::LedgerConflict { .. } | Error::PayloadTooBig(_) | Error::InvalidArgument(_))) => {
-                    Ok(Err(error))
-                }
-                Err(error) => Err(error),
-            });
+            let told = self.until_told(async || storable(ledger.fail(&letter, note.clone()).await));
             match told.await? {
                 Ok(verdict) => return Some(verdict),
                 // Two messages of one id: each is kept, and neither is lost.
                 Err(Error::LedgerConflict { .. }) if letter.id == message.id => {
-                    letter.id = format!("{}~{}", cut(&message.id, 400), digest(&message.payload));
+                    letter.id = second_id(message);
                 }
                 Err(error) => {
-                    let (queue, id) = (ledger.name(), &message.id);
-                    tracing::error!(queue, id, %error, "the ledger refuses a message, which stays with its source");
-                    self.sleep(UNSTORABLE_FOR).await;
+                    self.keep_away(message, &error).await;
                     return None;
                 }
             }
         }
+    }
+
+    /// What the ledger refuses stays with its source, and is not tried again at once.
+    async fn keep_away(&self, message: &IncomingMessage, error: &Error) {
+        let (queue, id) = (&*self.running.worker.name, &message.id);
+        tracing::error!(queue, id, %error, "the ledger refuses a message, which stays with its source");
+        self.sleep(UNSTORABLE_FOR).await;
     }
 
     /// Asks the ledger until it answers. Meanwhile nothing is taken. `None`: the worker stops.
@@ -315,7 +360,7 @@ where
         loop {
             let error = match ask().await {
                 Ok(told) => {
-                    worker.state.ledger_trouble.lock().take();
+                    worker.state.ledger_is_back();
                     return Some(told);
                 }
                 Err(Error::ShuttingDown) => return None,
@@ -324,7 +369,7 @@ where
             let delay = delays.next(&worker.client.inner().options.random);
             worker.state.pause(delay);
             self.running.meters.ledger_pauses.increment(1);
-            if worker.state.ledger_trouble.lock().replace(error.to_string()).is_none() {
+            if worker.state.ledger_is_away(error.to_string()) {
                 tracing::warn!(queue = &*worker.name, %error, "the ledger cannot be told; nothing is taken until it can");
             }
             if !self.sleep(delay).await {
@@ -343,7 +388,18 @@ where
     }
 }
 
-async fn lost_of(lost: &Option<tokio_util::sync::CancellationToken>) {
+/// What the ledger says of this message alone, apart from that it cannot be told anything.
+fn storable<T>(told: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+    match told {
+        Err(error @ (Error::LedgerConflict { .. } | Error::PayloadTooBig(_) | Error::InvalidArgument(_))) => {
+            Ok(Err(error))
+        }
+        Err(error) => Err(error),
+        Ok(told) => Ok(Ok(told)),
+    }
+}
+
+async fn lost_of(lost: &Option<CancellationToken>) {
     match lost {
         Some(lost) => lost.cancelled().await,
         None => std::future::pending().await,
@@ -362,6 +418,11 @@ fn letter(message: &IncomingMessage) -> Letter {
         aggregate: message.aggregate.clone(),
         schema: message.schema,
     }
+}
+
+/// Of a message whose id another message has in the ledger.
+fn second_id(message: &IncomingMessage) -> String {
+    format!("{}~{}", cut(&message.id, 400), digest(&message.payload))
 }
 
 fn digest(payload: &[u8]) -> String {

@@ -92,9 +92,15 @@ impl<N: Into<String>, T: Into<String>> FromIterator<(N, T)> for Headers {
     }
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// An id for a request, or for a message, that came without one.
 pub(crate) fn fresh_id() -> String {
-    format!("{:032x}", rand::random::<u128>())
+    let mut text = [0; 32];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(rand::random::<[u8; 16]>()) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Worker;
-use super::looping::WorkerReport;
 use super::message::WorkerMessage;
 use super::source::Source;
+use super::state::WorkerReport;
 use super::verdict::{GIVEN_BACK_FOR, WorkError, WorkVerdict};
 use crate::error::Error;
 use crate::isolate::panic_text;

@@ -9,13 +9,11 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram};
 use parking_lot::Mutex;
-use serde::Serialize;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore, TryAcquireError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -24,18 +22,14 @@ use super::acknowledging::Acknowledgements;
 use super::handling::{Handling, MessageEnd};
 use super::ledger::LedgerSource;
 use super::message::WorkerMessage;
-use super::source::{Incoming, IncomingMessage, Source, SourceError, SourceHealth};
+use super::source::{Incoming, IncomingMessage, Source, SourceError};
+use super::state::{WorkerMeters, WorkerReport, WorkerState, ms};
 use super::verdict::WorkError;
-use crate::clock::{Clock, Moment};
 use crate::dead_letters::LetterFilter;
 use crate::error::Error;
-use crate::health::Status;
-use crate::telemetry;
 
 /// How long messages that are cut off may take to go back.
 const GIVE_BACK_BOUND: Duration = Duration::from_secs(5);
-/// A worker that has not turned for this long, beyond the deadline of its handlers, is not live.
-const TURNS_WITHIN: Duration = Duration::from_secs(60);
 /// How often a worker that waits for messages turns.
 const TURN_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker looks whether it may take.
@@ -43,154 +37,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Messages of a ledger that are looked at before a worker begins.
 const LOOKED_AT_MAX: usize = 10_000;
 
-/// What a worker did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkerReport {
-    pub done: u64,
-    /// Failed, and retried by the ledger.
-    pub retried: u64,
-    /// Failed, and dead.
-    pub dead: u64,
-    pub dropped: u64,
-    /// Not tried, or cut off by the end.
-    pub given_back: u64,
-    /// Acknowledged without being handled: the ledger has them.
-    pub known: u64,
-    /// Not ours any more before they began.
-    pub stale: u64,
-    /// Their source could not be told, and will deliver them again.
-    pub unsettled: u64,
-}
-
-/// How a worker is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkerHealth {
-    pub queue: String,
-    /// Unhealthy if it is not live, degraded if it cannot take or settle.
-    pub status: Status,
-    /// The loop turns. For liveness.
-    pub is_live: bool,
-    /// It runs, and is not stopping. It does not depend on the queue, which only it can drain. For readiness.
-    pub is_ready: bool,
-    pub is_paused: bool,
-    pub running: u64,
-    /// Why the ledger could not be told, if that is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<SourceHealth>,
-    pub report: WorkerReport,
-}
-
-type LookAtSource = dyn Fn() -> SourceHealth + Send + Sync;
-
-/// What is known of a worker while it runs.
-pub(super) struct WorkerState {
-    clock: Clock,
-    is_running: AtomicBool,
-    is_stopping: AtomicBool,
-    turned_ms: AtomicU64,
-    paused_until_ms: AtomicU64,
-    running: AtomicU64,
-    deadline_ms: AtomicU64,
-    report: Mutex<WorkerReport>,
-    pub ledger_trouble: Mutex<Option<String>>,
-    source: Mutex<Option<Box<LookAtSource>>>,
-}
-
-fn ms(moment: Moment) -> u64 {
-    u64::try_from(moment.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl WorkerState {
-    pub fn new(clock: Clock) -> Self {
-        Self {
-            clock,
-            is_running: AtomicBool::default(),
-            is_stopping: AtomicBool::default(),
-            turned_ms: AtomicU64::default(),
-            paused_until_ms: AtomicU64::default(),
-            running: AtomicU64::default(),
-            deadline_ms: AtomicU64::default(),
-            report: Mutex::default(),
-            ledger_trouble: Mutex::default(),
-            source: Mutex::default(),
-        }
-    }
-
-    fn turn(&self) {
-        self.turned_ms.store(ms(self.clock.now()), Ordering::Relaxed);
-    }
-
-    /// Nothing is taken for this long.
-    pub fn pause(&self, span: Duration) {
-        self.paused_until_ms.fetch_max(ms(self.clock.now().saturating_add(span)), Ordering::Relaxed);
-    }
-
-    /// Until an instant, or until the ledger can be told what it must be told.
-    fn is_paused(&self) -> bool {
-        let until = self.paused_until_ms.load(Ordering::Relaxed);
-        ms(self.clock.now()) < until || self.ledger_trouble.lock().is_some()
-    }
-
-    pub fn look(&self, queue: &str, is_away: bool) -> WorkerHealth {
-        let is_running = self.is_running.load(Ordering::Relaxed);
-        let idle = ms(self.clock.now()).saturating_sub(self.turned_ms.load(Ordering::Relaxed));
-        let is_live = is_running && idle < ms(TURNS_WITHIN) + self.deadline_ms.load(Ordering::Relaxed);
-        let is_paused = self.is_paused();
-        let ledger = self.ledger_trouble.lock().clone();
-        let source = self.source.lock().as_ref().map(|look| look());
-        let is_hindered =
-            is_away || is_paused || ledger.is_some() || source.as_ref().is_some_and(|source| !source.is_connected);
-        WorkerHealth {
-            queue: queue.to_owned(),
-            status: match (is_live, is_hindered) {
-                (false, _) => Status::Unhealthy,
-                (true, true) => Status::Degraded,
-                (true, false) => Status::Healthy,
-            },
-            is_live,
-            is_ready: is_live && !self.is_stopping.load(Ordering::Relaxed),
-            is_paused,
-            running: self.running.load(Ordering::Relaxed),
-            ledger,
-            source,
-            report: *self.report.lock(),
-        }
-    }
-}
-
-/// What is counted of a worker.
-pub(super) struct WorkerMeters {
-    outcomes: [Counter; 8],
-    running: Gauge,
-    pub seconds: Histogram,
-    pub handler_pauses: Counter,
-    pub ledger_pauses: Counter,
-}
-
-impl WorkerMeters {
-    fn new(name: &Arc<str>) -> Self {
-        let outcomes = ["done", "retried", "dead", "dropped", "given_back", "known", "stale", "unsettled"];
-        Self {
-            outcomes: outcomes.map(|outcome| telemetry::worker_messages(name, outcome)),
-            running: telemetry::worker_running(name),
-            seconds: telemetry::worker_handler_seconds(name),
-            handler_pauses: telemetry::worker_pauses(name, "handler"),
-            ledger_pauses: telemetry::worker_pauses(name, "ledger"),
-        }
-    }
-}
-
 /// What all workers of one run share.
 pub(super) struct WorkerRun<F> {
     pub worker: Worker,
     pub handler: F,
     pub meters: WorkerMeters,
-    /// So many messages are handled at once, of the source and of the ledger together.
-    places: Semaphore,
+    /// So many messages are handled at once, of the source and of the ledger together. `None`: there is one of them, with as many workers.
+    places: Option<Semaphore>,
     /// Cancelled: nothing more is taken.
     pub stopping: CancellationToken,
     /// Cancelled: what runs is cut off.
@@ -200,21 +53,9 @@ pub(super) struct WorkerRun<F> {
 }
 
 impl<F> WorkerRun<F> {
-    pub fn count(&self, settled: MessageEnd) {
-        let state = &self.worker.state;
-        let mut report = state.report.lock();
-        let (field, index) = match settled {
-            MessageEnd::Done => (&mut report.done, 0),
-            MessageEnd::Retried => (&mut report.retried, 1),
-            MessageEnd::Dead => (&mut report.dead, 2),
-            MessageEnd::Dropped => (&mut report.dropped, 3),
-            MessageEnd::GivenBack => (&mut report.given_back, 4),
-            MessageEnd::Known => (&mut report.known, 5),
-            MessageEnd::Stale => (&mut report.stale, 6),
-            MessageEnd::Unsettled => (&mut report.unsettled, 7),
-        };
-        *field += 1;
-        self.meters.outcomes[index].increment(1);
+    pub fn count(&self, end: MessageEnd) {
+        self.worker.state.ends[end as usize].fetch_add(1, Ordering::Relaxed);
+        self.meters.outcomes[end as usize].increment(1);
     }
 
     /// What became of a message, by what its source said when it was told.
@@ -239,7 +80,7 @@ impl<F> WorkerRun<F> {
                 () = clock.sleep(LOOK) => self.worker.state.turn(),
             }
         }
-        !self.stopping.is_cancelled()
+        !self.worker.state.is_stopping.load(Ordering::Relaxed)
     }
 
     /// The lock of an aggregate. Those who ask get it in the order in which they asked, which is when this is first polled.
@@ -271,7 +112,7 @@ where
     let _ended = RunEnded(&state);
     state.is_stopping.store(false, Ordering::Relaxed);
     state.deadline_ms.store(ms(worker.settings.deadline), Ordering::Relaxed);
-    *state.report.lock() = WorkerReport::default();
+    state.ends.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     state.turn();
 
     let source = Arc::new(source);
@@ -279,6 +120,7 @@ where
         let source = Arc::clone(&source);
         move || source.health()
     }));
+    call.part(worker.ledger.check_safety()).await?;
     call.part(check_ledger(&worker)).await?;
     let wants_retries = worker.settings.retries && source.ledger() != Some(&worker.name);
     let at_once = worker.settings.workers as usize;
@@ -287,7 +129,7 @@ where
 
     let running = Arc::new(WorkerRun {
         meters: WorkerMeters::new(&worker.name),
-        places: Semaphore::new(at_once),
+        places: wants_retries.then(|| Semaphore::new(at_once)),
         stopping: CancellationToken::new(),
         cut_off: CancellationToken::new(),
         aggregates: Mutex::default(),
@@ -345,8 +187,7 @@ where
         source.end().await;
     };
     tokio::select! { biased; () = ending => {}, () = clock.sleep(GIVE_BACK_BOUND) => {} }
-    let report = *state.report.lock();
-    Ok(report)
+    Ok(state.report())
 }
 
 /// However it ended.
@@ -402,8 +243,14 @@ where
         };
         // A pause that began while it waited for this message holds for it, too.
         let may_begin = running.may_take().await;
-        let Ok(_place) = running.places.acquire().await else { return };
-        if !may_begin || running.stopping.is_cancelled() {
+        let _place = match &running.places {
+            Some(places) => match places.try_acquire() {
+                Err(TryAcquireError::NoPermits) => places.acquire().await.ok(),
+                place => place.ok(),
+            },
+            None => None,
+        };
+        if !may_begin || state.is_stopping.load(Ordering::Relaxed) {
             // It was taken in the last moment, and not begun.
             let given_back = intake.source.give_back(incoming.receipt, Duration::ZERO).await;
             running.count(if given_back.is_ok() { MessageEnd::GivenBack } else { MessageEnd::Unsettled });
@@ -414,7 +261,6 @@ where
         let _counted = CountedRun(&running);
         let (source, acknowledgements) = (&*intake.source, &*intake.acknowledgements);
         Handling { running: &*running, source, acknowledgements }.handle(incoming).await;
-        state.turn();
     }
 }
 

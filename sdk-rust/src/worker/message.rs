@@ -1,5 +1,6 @@
 //! A message as its handler sees it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::clock::{Clock, Moment};
 pub struct WorkerMessage {
     incoming: Arc<IncomingMessage>,
     payload: Bytes,
+    steps: Range<u32>,
     header_id: String,
     cancel: CancellationToken,
     until: Moment,
@@ -25,12 +27,13 @@ impl WorkerMessage {
     pub(super) fn new(
         incoming: Arc<IncomingMessage>,
         payload: Bytes,
+        steps: Range<u32>,
         cancel: CancellationToken,
         until: Moment,
         clock: Clock,
     ) -> Self {
         let header_id = incoming.headers.get(HEADER_ID).map_or_else(fresh_id, str::to_owned);
-        Self { incoming, payload, header_id, cancel, until, clock }
+        Self { incoming, payload, steps, header_id, cancel, until, clock }
     }
 
     /// `source/id`. The key for whatever is to be done once.
@@ -63,6 +66,11 @@ impl WorkerMessage {
     /// The version that it was sent in.
     pub fn schema(&self) -> Option<u32> {
         self.incoming.schema
+    }
+
+    /// The versions that upcasters lead from, the oldest first. Those of Rust were applied already.
+    pub fn steps(&self) -> Range<u32> {
+        self.steps.clone()
     }
 
     /// Failures that counted so far.

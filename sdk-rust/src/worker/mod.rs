@@ -35,14 +35,14 @@
 //!   └── give back: not tried ◀──────────────────────────── FAIL, safe, then acknowledge ◀────────┘
 //! ```
 //! - Nothing is acknowledged before its outcome is safe: the handler returned, or the ledger has the failure, on as many replicas as
-//!   [`WorkerSettings::replicas`] says. While the ledger is away, full, or not safe, the message is held and the worker takes nothing.
+//!   [`WorkerSettings::replicas`] says, and on disk if [`WorkerSettings::fsync`] does. While the ledger is away, full, or not safe, the message is held and the worker takes nothing.
 //! - Retries wait in the ledger, not here and not in the queue. The worker takes them from there, beside its source.
 //! - A message that the source may have delivered before is looked up in the ledger first.
 //! - A message that those who took it did not survive goes to the ledger uncounted; the ledger gives it out alone, and counts.
 //! - Delivery is at least once. For effects that happen once: [`once`](crate::idempotency), or `ProcessedEvents` in the transaction of the effect.
 //!
 //! # The map
-//! `source`: the trait. `looping`: taking, pausing, the end. `handling`: one message. `verdict`: what an error means. `upcast`: older forms.
+//! `source`: the trait. `looping`: taking, pausing, the end. `state`: what is known of it. `handling`: one message. `verdict`: what an error means. `upcast`: older forms.
 //! `ledger`, `streams`, `rabbit/`, `postgres/`: the sources, and the publishers beside them. `any`, `foreign`, `local`: what other languages need.
 
 mod acknowledging;
@@ -61,6 +61,7 @@ pub mod postgres;
 #[cfg(feature = "amqp")]
 pub mod rabbit;
 mod source;
+mod state;
 #[cfg(feature = "redis")]
 pub mod streams;
 mod upcast;
@@ -78,7 +79,6 @@ pub use self::any::{AnyPublisher, AnyReceipt, AnySource, SourceSettings};
 pub use self::foreign::{ForeignError, OutgoingSettings, VerdictSettings};
 pub use self::headers::Headers;
 pub use self::ledger::LedgerSource;
-pub use self::looping::{WorkerHealth, WorkerReport};
 pub use self::message::WorkerMessage;
 pub use self::outgoing::OutgoingMessage;
 #[cfg(any(feature = "amqp", feature = "redis"))]
@@ -86,8 +86,10 @@ pub use self::outgoing::PublishError;
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub(crate) use self::outgoing::{ATTEMPTS, PublisherMeters};
 pub use self::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
+pub use self::state::{WorkerHealth, WorkerReport};
 pub use self::upcast::Upcasters;
 pub use self::verdict::{WorkError, WorkVerdict};
+use crate::backend::safety::{Safety, WantedReplicas};
 use crate::client::Client;
 use crate::dead_letters::{DeadLetters, DeadLettersSettings};
 use crate::error::Error;
@@ -120,8 +122,12 @@ pub struct WorkerSettings {
     pub drain: Duration,
     /// A message that was delivered more often than this goes to the ledger unhandled and uncounted, which gives it out alone: 1 to 1,000; 3 by default.
     pub crashes: u32,
-    /// A failure is acknowledged at the source only when so many replicas of the ledger have it; 0 by default.
-    pub replicas: u32,
+    /// A failure is acknowledged at the source only when so many replicas of the ledger have it. By default one, if the ledger's primary has
+    /// any replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// The same: only when the primary has it on its disk (WAITAOF: Redis 7.2, or Valkey, with `appendonly yes`). Off by default.
+    pub fsync: bool,
     /// Messages of one aggregate are handled in the order of their source, also behind one that failed. Off by default.
     pub ordered: bool,
     /// Takes the retries of the ledger too. On by default; off where another process does.
@@ -135,14 +141,18 @@ impl Default for WorkerSettings {
             deadline: Duration::from_secs(300),
             drain: Duration::from_secs(25),
             crashes: 3,
-            replicas: 0,
+            replicas: None,
+            fsync: false,
             ordered: false,
             retries: true,
         }
     }
 }
 
-setters! { WorkerSettings { workers: u32, deadline: Duration, drain: Duration, crashes: u32, replicas: u32, ordered: bool, retries: bool } }
+setters! {
+    WorkerSettings { workers: u32, deadline: Duration, drain: Duration, crashes: u32, fsync: bool, ordered: bool, retries: bool }
+    { replicas: u32 }
+}
 
 impl WorkerSettings {
     pub fn new() -> Self {
@@ -157,9 +167,9 @@ impl WorkerSettings {
         check_number("crashes", self.crashes, 1, 1_000)
     }
 
-    /// How the ledger is used by a worker: as safe as asked.
-    fn ledger(&self) -> DeadLettersSettings {
-        DeadLettersSettings::new().replicas(self.replicas).concurrency(self.workers)
+    /// How safe a failure must be.
+    fn safety(&self) -> Safety {
+        Safety { replicas: self.replicas.map_or(WantedReplicas::OneIfAny, WantedReplicas::AtLeast), fsync: self.fsync }
     }
 }
 
@@ -168,7 +178,8 @@ impl Client {
     pub fn worker(&self, name: &str, settings: WorkerSettings) -> Result<Worker, Error> {
         keys::check_name(name)?;
         settings.validate()?;
-        let ledger = self.dead_letters(name, settings.ledger())?;
+        let ledger = self.dead_letters(name, DeadLettersSettings::new().concurrency(settings.workers))?;
+        let ledger = ledger.with_safety(settings.safety())?;
         Ok(Worker {
             client: self.clone(),
             name: name.into(),
@@ -178,7 +189,7 @@ impl Client {
             upcasters: Upcasters::new(),
             policy: None,
             stop: CancellationToken::new(),
-            state: Arc::new(looping::WorkerState::new(self.clock().clone())),
+            state: Arc::new(state::WorkerState::new(self.clock().clone())),
         })
     }
 }
@@ -196,7 +207,7 @@ pub struct Worker {
     upcasters: Upcasters,
     policy: Option<Policy>,
     stop: CancellationToken,
-    state: Arc<looping::WorkerState>,
+    state: Arc<state::WorkerState>,
 }
 
 impl std::fmt::Debug for Worker {

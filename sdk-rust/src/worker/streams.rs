@@ -62,7 +62,7 @@ pub struct StreamSettings {
     pub reclaim: Duration,
     /// What is acknowledged is deleted from the stream. Off by default.
     pub delete: bool,
-    /// By default that of the client, if it is one server.
+    /// By default that of the client.
     pub url: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl StreamSettings {
         self
     }
 
-    /// Sets [`url`](Self#structfield.url): `redis://`, `rediss://` or `unix://`.
+    /// Sets [`url`](Self#structfield.url): of one server, of a cluster (`redis+cluster://`) or of sentinels (`redis+sentinel://`).
     #[must_use]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
@@ -141,7 +141,7 @@ impl StreamSource {
         settings.validate()?;
         let url = settings.url.clone().unwrap_or_else(|| client.inner().options.url.clone());
         let shared = Arc::new(StreamShared {
-            link: StreamLink::new(&url)?,
+            link: StreamLink::new(&url, &settings.stream)?,
             consumer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
             health: HealthCell::new(),
             reader: AtomicU64::new(0),

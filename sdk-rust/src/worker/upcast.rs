@@ -2,6 +2,7 @@
 //! back. So what is in a ledger is what was sent, and a chain that was wrong can be mended.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -54,6 +55,19 @@ impl Upcasters {
             self.duplicate = Some((kind.to_owned(), from));
         }
         self
+    }
+
+    /// A step that is taken elsewhere, by handlers of another language. Messages are checked as with [`step`](Self::step), and handed over in the
+    /// form they came in: [`WorkerMessage::steps`](super::WorkerMessage::steps) tells which steps lead to the newest.
+    #[must_use]
+    pub fn step_elsewhere(self, kind: &str, from: u32) -> Self {
+        self.step(kind, from, Ok)
+    }
+
+    /// The versions that steps lead from, for a message of this form, the oldest first.
+    pub(super) fn steps(&self, kind: Option<&str>, schema: Option<u32>) -> Range<u32> {
+        let (Some(kind), Some(schema)) = (kind, schema) else { return 0..0 };
+        self.newest(kind).map_or(0..0, |newest| schema..newest)
     }
 
     /// Two steps from one version, and versions that no step leaves, are refused.

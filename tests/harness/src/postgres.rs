@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ pub struct Postgres {
     user: Option<u32>,
     port: u16,
     process: Option<Process>,
+    has_tls: bool,
 }
 
 /// Debian keeps each version in a folder of its own.
@@ -38,6 +39,47 @@ fn program(name: &str) -> PathBuf {
 impl Postgres {
     /// Starts a server and waits until it answers. Panics with its log when it does not.
     pub fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// The same with TLS, and with it alone: a certificate for `localhost` and 127.0.0.1, which [`root_certificate`](Self::root_certificate) signed.
+    pub fn start_with_tls() -> Self {
+        Self::start_with(|server| {
+            server.make_certificates();
+            server.has_tls = true;
+            // Nobody is let in without.
+            let rules = "hostssl all all 127.0.0.1/32 trust\n";
+            fs::write(server.folder.path().join("data/pg_hba.conf"), rules).expect("written");
+        })
+    }
+
+    /// The file of the certificate that signed the server's.
+    pub fn root_certificate(&self) -> PathBuf {
+        self.folder.path().join("data/root.pem")
+    }
+
+    fn make_certificates(&self) {
+        let openssl = |args: &str| {
+            let words = args
+                .split_whitespace()
+                .map(|word| if word == "NAMES" { "subjectAltName=DNS:localhost,IP:127.0.0.1" } else { word });
+            let mut run = std::process::Command::new("openssl");
+            let made = run.args(words).current_dir(self.data()).output().expect("openssl is there");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        };
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        openssl(&format!("req -x509 {key} -keyout root.key -out root.pem -days 2 -subj /CN=root"));
+        openssl(&format!(
+            "req -x509 -CA root.pem -CAkey root.key {key} -keyout server.key -out server.crt -days 2 -subj /CN=localhost -addext NAMES -addext basicConstraints=critical,CA:FALSE"
+        ));
+        for file in ["server.key", "server.crt"] {
+            let path = self.folder.path().join("data").join(file);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
+            chown(&path, self.user, self.user).expect("its owner");
+        }
+    }
+
+    fn start_with(prepare: impl FnOnce(&mut Self)) -> Self {
         let folder = fresh_folder("postgres");
         let is_root = fs::metadata(folder.path()).is_ok_and(|folder| folder.uid() == 0);
         let user = is_root.then_some(NOBODY);
@@ -46,12 +88,13 @@ impl Postgres {
         }
         let port =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound").port();
-        let mut server = Self { folder, user, port, process: None };
+        let mut server = Self { folder, user, port, process: None, has_tls: false };
         let data = server.data();
         let args = ["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
         let made = server.run("initdb", &args);
         let status = made.wait_until_ended(READY_BOUND);
         assert!(status.is_some_and(|status| status.success()), "initdb failed:\n{}", server.log());
+        prepare(&mut server);
         server.launch();
         server
     }
@@ -108,6 +151,7 @@ impl Postgres {
 
     fn launch(&mut self) {
         let (data, port) = (self.data(), self.port.to_string());
+        let ssl = if self.has_tls { "ssl=on" } else { "ssl=off" };
         let args = [
             "-D",
             &data,
@@ -121,6 +165,8 @@ impl Postgres {
             "fsync=off",
             "-c",
             "max_connections=200",
+            "-c",
+            ssl,
         ];
         // The processes of one that was killed hold its memory for a moment longer.
         let is_ready = becomes_true(READY_BOUND, || {

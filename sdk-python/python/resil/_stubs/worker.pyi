@@ -12,6 +12,7 @@ from ..workers import (
     Source,
     SourceHealth,
     StreamSource,
+    Upcasters,
     WorkerHealth,
     WorkerReport,
     WorkerSettings,
@@ -105,5 +106,12 @@ class ProcessedEvents:
     def insert(placeholder: Literal["$1", "%s"] | None = None) -> str: ...
 
 class _MakesWorkers:
-    def worker(self, name: str, *, source: Source | None = None, **settings: Unpack[WorkerSettings]) -> Worker: ...
+    def worker(
+        self,
+        name: str,
+        *,
+        source: Source | None = None,
+        upcasters: Upcasters | None = None,
+        **settings: Unpack[WorkerSettings],
+    ) -> Worker: ...
     def publisher(self, to: RabbitSource | StreamSource) -> Publisher: ...

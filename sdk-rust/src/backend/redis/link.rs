@@ -200,7 +200,7 @@ async fn answering(seeds: &[ConnectionInfo]) -> Result<ConnectionInfo, Trouble> 
 }
 
 /// How to reach the one whom the sentinels call the primary now.
-async fn primary(sentinels: &Sentinels) -> Result<ConnectionInfo, Trouble> {
+pub(super) async fn primary(sentinels: &Sentinels) -> Result<ConnectionInfo, Trouble> {
     let mut last = Trouble::Gone("no sentinel can be reached");
     for sentinel in &sentinels.each {
         let redis = without_database(sentinel.redis_settings());

@@ -19,11 +19,13 @@
 
 mod address;
 mod connection;
+pub(crate) mod key_server;
 pub(crate) mod late;
 mod link;
 mod node_waits;
 mod plain;
 mod resp;
+mod safety;
 mod scanning;
 mod slots;
 mod speech;

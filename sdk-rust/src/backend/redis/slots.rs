@@ -64,7 +64,7 @@ pub(super) async fn one_of_each_primary(link: &Link) -> Result<Vec<u16>, Trouble
 }
 
 /// `[[first, last, [host, port, ...], replicas...], ...]`
-fn parse(answer: Value) -> Vec<(u16, u16, String)> {
+pub(super) fn parse(answer: Value) -> Vec<(u16, u16, String)> {
     let Value::Array(ranges) = answer else { return Vec::new() };
     let range = |range: Value| {
         let Value::Array(fields) = range else { return None };
@@ -78,6 +78,12 @@ fn parse(answer: Value) -> Vec<(u16, u16, String)> {
         Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, format!("{host}:{port}")))
     };
     ranges.into_iter().filter_map(range).collect()
+}
+
+/// The node that has `key`, by such ranges.
+pub(super) fn node_of(ranges: &[(u16, u16, String)], key: &[u8]) -> Option<String> {
+    let slot = slot_of(key);
+    ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|(_, _, node)| node.clone())
 }
 
 /// CRC16 (XMODEM) of the key, or of what is between its first `{` and the next `}` if that is not empty.

@@ -51,7 +51,7 @@ const UNUSED_MAX: Duration = Duration::from_secs(30);
 
 /// The connections, and the line for them.
 pub(super) struct WaitingConnections {
-    places: Semaphore,
+    pub places: Semaphore,
     unused: Mutex<Vec<Unused>>,
     pub slots: Slots,
 }
@@ -88,7 +88,7 @@ impl WaitingConnections {
         Some(unused.remove(index).connection)
     }
 
-    fn put_back(&self, connection: MultiplexedConnection, generation: u64, node: String) {
+    pub fn put_back(&self, connection: MultiplexedConnection, generation: u64, node: String) {
         let mut unused = self.unused.lock();
         if !self.places.is_closed() {
             unused.push(Unused { connection, generation, node, since: Instant::now() });
@@ -167,55 +167,6 @@ impl Redis {
         match timeout_at(deadline, asked).await.unwrap_or(Err(Trouble::Late)) {
             Ok(answer) => read(command, understood(answer)),
             Err(trouble) => Err(trouble.into_error(command.key())),
-        }
-    }
-
-    /// The command, and then WAIT on the same connection: it counts what that connection has seen written. How many
-    /// replicas have it after at most `patience`.
-    pub async fn replicated(
-        &self,
-        command: &Command<'_>,
-        replicas: u32,
-        patience: Duration,
-    ) -> Result<(Reply, u32), Error> {
-        let asking = self.replicated_here(command, replicas, patience);
-        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
-    }
-
-    async fn replicated_here(
-        &self,
-        command: &Command<'_>,
-        replicas: u32,
-        patience: Duration,
-    ) -> Result<(Reply, u32), Error> {
-        let shared = &*self.shared;
-        let session = shared.session()?;
-        let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
-        let late = || Trouble::Late.into_error(None);
-        let _place = match timeout_at(deadline, shared.waiting.places.acquire()).await {
-            Ok(Ok(place)) => place,
-            _ => return Err(late()),
-        };
-        let mut asking = WaitingCommand::new(shared, command, deadline);
-        let both = async {
-            let (mut connection, node) = asking.connection(&session).await?;
-            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
-            let mut wait = redis::cmd("WAIT");
-            wait.arg(replicas).arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1));
-            let have_it = judged(connection.send_packed_command(&wait).await)?;
-            shared.waiting.put_back(connection, session.generation, node);
-            Ok::<_, Trouble>((answer, have_it))
-        };
-        match timeout_at(deadline, both).await {
-            Ok(Ok((answer, redis::Value::Int(have_it)))) => {
-                Ok((read(command, understood(answer))?, u32::try_from(have_it).unwrap_or_default()))
-            }
-            Ok(Ok(_)) => Err(Error::Internal("WAIT is answered by a number".to_owned())),
-            Ok(Err(trouble)) => {
-                shared.suspect(&trouble, command);
-                Err(trouble.into_error(command.key()))
-            }
-            Err(_) => Err(late()),
         }
     }
 }
@@ -350,7 +301,7 @@ impl<'a, 'c> WaitingCommand<'a, 'c> {
     }
 
     /// A connection to where the key is, and which node that is.
-    async fn connection(&mut self, session: &Session) -> Result<(MultiplexedConnection, String), Trouble> {
+    pub async fn connection(&mut self, session: &Session) -> Result<(MultiplexedConnection, String), Trouble> {
         let waiting = &self.shared.waiting;
         let seed = match &session.door {
             Door::Server(client) => {

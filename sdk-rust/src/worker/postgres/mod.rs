@@ -33,18 +33,24 @@
 
 mod outbox;
 mod processed;
+mod tls;
 
+use tokio_postgres::Client as PostgresClient;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client as PostgresClient, NoTls};
 
 pub use self::outbox::{Outbox, OutboxReceipt, OutboxSettings, OutboxSource};
 pub use self::processed::ProcessedEvents;
+use self::tls::PostgresWay;
 use super::verdict::WorkVerdict;
 use crate::dead_letters::FailureClass;
 
-/// Connects without TLS, and keeps the connection in a task of its own. To be called on a tokio runtime.
+/// Connects, and keeps the connection in a task of its own. To be called on a tokio runtime.
+///
+/// TLS is used if the server has it. `sslmode` and `sslrootcert` in the URL say more, as with libpq: `?sslmode=verify-full` checks that the
+/// certificate is signed by a root of the system, or by one in the file `sslrootcert`, and is for this host.
 pub async fn connect(url: &str) -> Result<PostgresClient, tokio_postgres::Error> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    let PostgresWay { config, tls } = PostgresWay::parse(url)?;
+    let (client, connection) = config.connect(tls).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to Postgres ended");

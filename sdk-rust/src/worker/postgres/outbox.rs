@@ -20,6 +20,7 @@ use tokio_postgres::{Client as PostgresClient, GenericClient, Row};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connect;
+use super::tls::PostgresWay;
 use crate::client::Client;
 use crate::error::Error;
 use crate::settings::setters;
@@ -164,8 +165,9 @@ impl OutboxSettings {
     }
 
     pub fn validate(&self) -> Result<(), Error> {
-        if self.url.parse::<tokio_postgres::Config>().is_err() || self.url.is_empty() {
-            return Err(Error::invalid("url", "must be postgres://user:password@host:port/database"));
+        if !PostgresWay::is_valid(&self.url) || self.url.is_empty() {
+            let allowed = "must be postgres://user:password@host:port/database, also with sslmode and sslrootcert";
+            return Err(Error::invalid("url", allowed));
         }
         check_number("prefetch", self.prefetch, 1, 10_000)?;
         check_span("claim", self.claim, Duration::from_millis(100), Duration::from_secs(86_400))?;

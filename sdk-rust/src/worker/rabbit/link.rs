@@ -1,10 +1,15 @@
 //! A connection to the broker with a channel: both are made again when they are needed and are not there.
 
+use std::time::Duration;
+
 use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties};
 use tokio::sync::Mutex;
 
 use super::super::source::SourceError;
+
+/// How long a broker may take to say goodbye.
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
 
 /// lapin's own recovery is off: it knows the topology of one channel, and gives up.
 pub(super) struct RabbitLink {
@@ -94,10 +99,14 @@ impl RabbitLink {
         self.opened.lock().await.take();
     }
 
+    /// In order, if the broker answers in time; else the connection is dropped.
     pub async fn close(&self) {
-        let opened = self.opened.lock().await.take();
-        if let Some((connection, _)) = opened {
-            let _ = connection.close(200, "bye".into()).await;
-        }
+        let closing = async {
+            let opened = self.opened.lock().await.take();
+            if let Some((connection, _)) = opened {
+                let _ = connection.close(200, "bye".into()).await;
+            }
+        };
+        let _ = tokio::time::timeout(CLOSE_BOUND, closing).await;
     }
 }

@@ -26,6 +26,7 @@
 mod link;
 mod publisher;
 mod settings;
+mod settling;
 mod source;
 mod topology;
 

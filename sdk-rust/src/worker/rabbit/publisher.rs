@@ -24,6 +24,8 @@ const MONITOR: Duration = Duration::from_secs(10);
 /// How often it is tried while it is away: readiness comes back soon after the broker.
 const MONITOR_AWAY: Duration = Duration::from_secs(2);
 const PERSISTENT: u8 = 2;
+/// Half of the frames that brokers take by default.
+const HEADERS_MAX: usize = 65_536;
 
 /// Sends messages to a broker. Cheap to clone; all clones share a connection.
 #[derive(Debug, Clone)]
@@ -79,6 +81,13 @@ impl RabbitPublisher {
         if exchange.len() > 255 || routing_key.len() > 255 || !(1..=200).contains(&message.id.len()) {
             let limits = "an exchange and a routing key have at most 255 bytes, an id from 1 to 200";
             return Err(PublishError::Invalid(limits.to_owned()));
+        }
+        let headers = message.all_headers();
+        // Headers are one frame, and the broker closes the connection after one that is too long.
+        let bytes: usize = headers.iter().map(|(name, text)| name.len() + text.len() + 6).sum();
+        if bytes > HEADERS_MAX || headers.iter().any(|(name, _)| name.len() > 255) {
+            let limits = format!("the name of a header has at most 255 bytes, all headers together {HEADERS_MAX}");
+            return Err(PublishError::Invalid(limits));
         }
         let mut delays = RECONNECT.delays();
         let mut attempts = 0;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Acker, Channel, Consumer};
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::link::{RabbitLink, told};
 use super::settings::RabbitSettings;
+use super::settling::{Settling, acknowledge_all, give_back};
 use super::topology::{dead_queue, declare};
 use crate::client::Client;
 use crate::error::Error;
@@ -31,12 +32,18 @@ use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, So
 
 /// What was given up is moved a few at a time.
 const DEAD_PREFETCH: u16 = 10;
+/// How many messages are handed over, and acknowledged, together.
+const AT_ONCE: usize = 100;
 /// How long connecting and declaring may take.
 const OPEN_BOUND: Duration = Duration::from_secs(5);
 
 /// What settles a message of a queue.
 #[derive(Debug)]
-pub struct RabbitReceipt(Acker);
+pub struct RabbitReceipt {
+    pub(super) acker: Acker,
+    pub(super) tag: u64,
+    pub(super) settling: Arc<Settling>,
+}
 
 /// Consumes a queue.
 #[derive(Debug)]
@@ -142,22 +149,39 @@ impl RabbitShared {
         (mut fresh, mut dead): (Consumer, Option<Consumer>),
         feeder: &Feeder<RabbitReceipt>,
     ) -> Option<SourceError> {
+        let (of_fresh, of_dead) = (Arc::new(Settling::default()), Arc::new(Settling::default()));
         loop {
-            let (delivered, is_dead) = tokio::select! {
+            let (mut delivered, is_dead) = tokio::select! {
                 biased;
                 () = feeder.closed.cancelled() => return None,
                 delivered = next_of(&mut dead) => (delivered, true),
                 delivered = fresh.next() => (delivered, false),
             };
-            let delivery = match delivered {
-                Some(Ok(delivery)) => delivery,
-                Some(Err(error)) => return Some(told(error)),
-                None => return Some(SourceError("the broker cancelled the consumer".to_owned())),
+            let (mut all, settling) = (Vec::new(), if is_dead { &of_dead } else { &of_fresh });
+            // What came with it is handed over with it.
+            let ended = loop {
+                match delivered {
+                    Some(Ok(delivery)) => all.push(incoming(delivery, &self.settings.queue, settling, is_dead)),
+                    Some(Err(error)) => break Some(told(error)),
+                    None => break Some(SourceError("the broker cancelled the consumer".to_owned())),
+                }
+                if is_dead || all.len() >= AT_ONCE {
+                    break None;
+                }
+                match fresh.next().now_or_never() {
+                    Some(next) => delivered = next,
+                    None => break None,
+                }
             };
-            let incoming = incoming(delivery, &self.settings.queue, is_dead);
-            if let Err(refused) = feeder.push(incoming).await {
-                let _ = give_back(refused.receipt).await;
+            let refused = feeder.push_all(all).await;
+            if !refused.is_empty() {
+                for refused in refused {
+                    let _ = give_back(refused.receipt).await;
+                }
                 return None;
+            }
+            if ended.is_some() {
+                return ended;
             }
         }
     }
@@ -170,8 +194,9 @@ async fn next_of(consumer: &mut Option<Consumer>) -> Option<Result<Delivery, lap
     }
 }
 
-fn incoming(delivery: Delivery, queue: &str, is_dead: bool) -> Incoming<RabbitReceipt> {
-    let Delivery { redelivered, properties, data, acker, .. } = delivery;
+fn incoming(delivery: Delivery, queue: &str, settling: &Arc<Settling>, is_dead: bool) -> Incoming<RabbitReceipt> {
+    let Delivery { redelivered, properties, data, acker, delivery_tag: tag, .. } = delivery;
+    settling.begin(tag);
     let table = properties.headers().clone().unwrap_or_default();
     let mut headers: Headers = texts_of(&table).collect();
     let own_id = properties.message_id().as_ref().map(|id| id.as_str().to_owned()).filter(|id| !id.is_empty());
@@ -196,7 +221,7 @@ fn incoming(delivery: Delivery, queue: &str, is_dead: bool) -> Incoming<RabbitRe
         is_redelivered: redelivered,
         given_up: is_dead.then(|| given_up(&table)),
     };
-    Incoming { message, receipt: RabbitReceipt(acker) }
+    Incoming { message, receipt: RabbitReceipt { acker, tag, settling: Arc::clone(settling) } }
 }
 
 /// Why the broker gave it up, by the latest of its deaths.
@@ -248,19 +273,6 @@ fn texts_of(table: &FieldTable) -> impl Iterator<Item = (String, String)> {
     own.filter_map(|(name, value)| Some((name.as_str().to_owned(), text_of(value)?))).collect::<Vec<_>>().into_iter()
 }
 
-async fn give_back(receipt: RabbitReceipt) -> Result<(), SourceError> {
-    let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
-    settled(receipt.0.nack(options).await)
-}
-
-fn settled(answer: lapin::Result<bool>) -> Result<(), SourceError> {
-    match answer {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(SourceError("the channel it came on is closed".to_owned())),
-        Err(error) => Err(told(error)),
-    }
-}
-
 impl Source for RabbitSource {
     type Receipt = RabbitReceipt;
 
@@ -273,7 +285,16 @@ impl Source for RabbitSource {
     }
 
     async fn acknowledge(&self, receipt: RabbitReceipt) -> Result<(), SourceError> {
-        settled(receipt.0.ack(BasicAckOptions::default()).await)
+        self.acknowledge_all(vec![receipt]).await.pop().unwrap_or(Ok(()))
+    }
+
+    /// While some are sent the broker delivers the others.
+    fn acknowledges_at_once(&self) -> usize {
+        (usize::from(self.shared.settings.total_prefetch()) / 2).clamp(1, AT_ONCE)
+    }
+
+    async fn acknowledge_all(&self, receipts: Vec<RabbitReceipt>) -> Vec<Result<(), SourceError>> {
+        acknowledge_all(receipts).await
     }
 
     /// The broker cannot wait: it delivers again at once.
@@ -282,7 +303,7 @@ impl Source for RabbitSource {
     }
 
     fn is_stale(&self, receipt: &RabbitReceipt) -> bool {
-        !receipt.0.usable()
+        !receipt.acker.usable()
     }
 
     fn health(&self) -> SourceHealth {

@@ -1,44 +1,42 @@
-//! The connection to the server of a stream: made when it is needed, forgotten after an error.
+//! The connection to the server that has a stream: made when it is needed, forgotten after an error that another connection may not have.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value};
 
 use super::super::source::SourceError;
+use crate::backend::redis::key_server::KeyServer;
 use crate::error::Error;
 
 /// How long a command, and a connection, may take.
 const BOUND: Duration = Duration::from_secs(3);
 
+/// Another server has the stream now, or may have it.
+const ELSEWHERE: [&str; 6] = ["MOVED", "ASK", "READONLY", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
+
 #[derive(Debug)]
 pub(super) struct StreamLink {
-    client: redis::Client,
+    server: KeyServer,
     shared: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl StreamLink {
-    pub fn new(url: &str) -> Result<Self, Error> {
-        let is_plain =
-            ["redis://", "rediss://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
-        if !is_plain {
-            let allowed = "redis://, rediss:// or unix://";
+    pub fn new(url: &str, stream: &str) -> Result<Self, Error> {
+        if url.starts_with("memory://") {
+            let allowed = "redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
             return Err(Error::InvalidArgument(format!("the URL of a stream must begin with {allowed}")));
         }
-        if url.starts_with("rediss://") {
-            // The first one in the process counts, and any of them will do.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let client = redis::Client::open(url)
-            .map_err(|_| Error::InvalidArgument("the URL of a stream cannot be read".to_owned()))?;
-        Ok(Self { client, shared: Mutex::default() })
+        Ok(Self { server: KeyServer::new(url, stream)?, shared: Mutex::default() })
     }
 
     /// A new connection.
     pub async fn open(&self) -> Result<MultiplexedConnection, SourceError> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(BOUND));
-        self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(told)
+        match tokio::time::timeout(BOUND, self.server.connect()).await {
+            Ok(connection) => connection.map_err(|error| SourceError(error.to_string())),
+            Err(_) => Err(SourceError("the server did not answer in time".to_owned())),
+        }
     }
 
     /// The next command gets a new one.
@@ -72,8 +70,8 @@ impl StreamLink {
         match answer {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                // What the server says leaves the connection as it is.
-                if error.code().is_none() {
+                // What the server says leaves the connection as it is, unless it is not the server for this any more.
+                if error.code().is_none_or(|code| ELSEWHERE.contains(&code)) {
                     self.forget();
                 }
                 Err(told(error))

@@ -24,13 +24,13 @@ struct StreamOut {
 }
 
 impl StreamPublisher {
-    /// On the server of the client, or of `url`.
+    /// On the server of the client, or of `url`, which may be a cluster.
     pub fn new(client: &Client, stream: &str, url: Option<&str>) -> Result<Self, Error> {
         let url = url.unwrap_or(&client.inner().options.url);
         Ok(Self(Arc::new(StreamOut {
             client: client.clone(),
             stream: stream.to_owned(),
-            link: StreamLink::new(url)?,
+            link: StreamLink::new(url, stream)?,
             health: HealthCell::new(),
             meters: PublisherMeters::new(&stream.into()),
         })))

@@ -44,6 +44,49 @@ async fn a_panic_fails_its_message_alone() {
     assert_eq!(failed.last_error.as_deref(), Some("the handler crashed: boom"));
 }
 
+#[test]
+fn pauses_are_spread_from_nothing_to_their_base() {
+    let random = crate::policy::Random::seeded(7);
+    let mut all: Vec<Vec<Duration>> = vec![Vec::new(); 6];
+    for _ in 0..2_000 {
+        let mut delays = super::RECONNECT.delays();
+        all.iter_mut().for_each(|pauses| pauses.push(delays.next(&random)));
+    }
+    for (pauses, base_ms) in all.iter().zip([500, 1_000, 2_000, 4_000, 5_000, 5_000]) {
+        let base = Duration::from_millis(base_ms);
+        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+        assert!(*most <= base && *most > base * 9 / 10, "{most:?} of {base:?}");
+        assert!(*least < base / 10, "{least:?} of {base:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_message_is_counted_and_told_of() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("old")).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let hear = Arc::clone(&told);
+    let hooks = crate::telemetry::Hooks::new()
+        .only("orders")
+        .on_drop(move |name, id, reason| {
+            // Other tests of this process drop messages, too.
+            if reason == "too old to matter" {
+                hear.lock().push(format!("{name} {id}: {reason}"));
+            }
+        })
+        .install();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |_| {
+        stop.cancel();
+        async { Err(WorkError::drop_message("too old to matter")) }
+    });
+    assert_eq!(report.await.unwrap().dropped, 1);
+    drop(hooks);
+    assert_eq!(*told.lock(), ["orders shop/a: too old to matter"]);
+}
+
 #[tokio::test]
 async fn a_handler_past_its_deadline_is_dead() {
     let client = client().await;
