@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use resil::breaker::{Force, Snapshot};
 use resil::operator::ForceOrder;
-use resil::overview::OverviewFilter;
+use resil::operator::KeyFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -32,16 +32,15 @@ pub struct RowsAsked {
 const ROWS_MAX: usize = 5_000;
 
 impl RowsAsked {
-    pub fn filter(self) -> OverviewFilter {
+    pub fn filter(self) -> KeyFilter {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        OverviewFilter { state: given(self.state), pattern: given(self.pattern), most: ROWS_MAX }
+        KeyFilter { state: given(self.state), pattern: given(self.pattern), limit: ROWS_MAX }
     }
 }
 
 pub async fn list(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RowsAsked>) -> Reply {
-    let mut found = gateway.client.overview().breakers(&asked.filter()).await?;
-    found.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(Json(json!({ "circuits": rows(&found)? })))
+    let found = gateway.client.operator().breakers(&asked.filter()).await?;
+    Ok(Json(json!({ "circuits": rows(&found) })))
 }
 
 fn circuit(key: &str, snapshot: &Snapshot) -> Value {

@@ -15,15 +15,13 @@ use crate::roles::Role;
 use crate::run::Gateway;
 
 pub async fn locks(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RowsAsked>) -> Reply {
-    let mut found = gateway.client.overview().locks(&asked.filter()).await?;
-    found.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(Json(json!({ "locks": rows(&found)? })))
+    let found = gateway.client.operator().locks(&asked.filter()).await?;
+    Ok(Json(json!({ "locks": rows(&found) })))
 }
 
 pub async fn bulkheads(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RowsAsked>) -> Reply {
-    let mut found = gateway.client.overview().bulkheads(&asked.filter()).await?;
-    found.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(Json(json!({ "bulkheads": rows(&found)? })))
+    let found = gateway.client.operator().bulkheads(&asked.filter()).await?;
+    Ok(Json(json!({ "bulkheads": rows(&found) })))
 }
 
 fn held(key: &str, info: &Info) -> Value {

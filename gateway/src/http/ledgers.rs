@@ -11,7 +11,7 @@ use resil::dead_letters::{
     RedriveSettings,
 };
 use resil::operator::KeyKind;
-use resil::overview::OverviewFilter;
+use resil::operator::KeyFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -51,9 +51,8 @@ fn case_of(case: &LetterCase) -> Result<Value, Problem> {
 }
 
 pub async fn list(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
-    let mut found = gateway.client.overview().ledgers(&OverviewFilter::default()).await?;
-    found.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(Json(json!({ "ledgers": rows(&found)? })))
+    let found = gateway.client.operator().ledgers(&KeyFilter::default()).await?;
+    Ok(Json(json!({ "ledgers": rows(&found) })))
 }
 
 pub async fn show(State(gateway): State<Arc<Gateway>>, _: Looker, Segments(key): Segments<String>) -> Reply {
@@ -305,8 +304,8 @@ pub async fn audit(State(gateway): State<Arc<Gateway>>, _: Looker, Segments(key)
 }
 
 async fn some_ledgers(gateway: &Gateway) -> Result<Vec<String>, Error> {
-    let filter = OverviewFilter { most: LEDGERS_MAX, ..OverviewFilter::default() };
-    Ok(gateway.client.overview().ledgers(&filter).await?.into_iter().map(|row| row.key).collect())
+    let filter = KeyFilter { limit: LEDGERS_MAX, ..KeyFilter::default() };
+    Ok(gateway.client.operator().ledgers(&filter).await?.into_iter().map(|row| String::from_utf8_lossy(&row.key).into_owned()).collect())
 }
 
 #[derive(Deserialize)]

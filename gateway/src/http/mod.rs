@@ -129,8 +129,21 @@ fn camel_name(name: &str) -> String {
 }
 
 /// Rows of the SDK, in the names of the API.
-fn rows<T: serde::Serialize>(rows: &[T]) -> Result<Value, Problem> {
-    Ok(camel(shown(&rows)?))
+fn rows<T: KeyRow>(rows: &[T]) -> Value {
+    let field = |(name, field): (&str, RowField<'_>)| {
+        let value = match field {
+            RowField::Number(number) if name == "policy" => Value::from(number != 0),
+            RowField::Number(number) => Value::from(number),
+            RowField::Text(text) => Value::from(String::from_utf8_lossy(text)),
+            RowField::Nothing => Value::Null,
+        };
+        (name.to_owned(), value)
+    };
+    let row = |row: &T| {
+        let fields = row.fields().into_iter().map(field);
+        camel(Value::Object(fields.chain([("name".to_owned(), Value::from(row.name()))]).collect()))
+    };
+    rows.iter().map(row).collect()
 }
 
 fn shown<T: serde::Serialize>(value: &T) -> Result<Value, Problem> {

@@ -9,7 +9,7 @@ use axum::extract::State;
 use resil::health::Status;
 use resil::limiter::Limit;
 use resil::operator::limit_key;
-use resil::overview::OverviewFilter;
+use resil::operator::KeyFilter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,18 +35,18 @@ fn redis(gateway: &Gateway) -> Value {
 }
 
 pub async fn show(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
-    let filter = OverviewFilter { most: COUNTED_MAX, ..OverviewFilter::default() };
-    let overview = gateway.client.overview();
+    let filter = KeyFilter { limit: COUNTED_MAX, ..KeyFilter::default() };
+    let operator = gateway.client.operator();
     let (circuits, locks, bulkheads, policies, ledgers, denied) = tokio::try_join!(
-        overview.breakers(&filter),
-        overview.locks(&filter),
-        overview.bulkheads(&filter),
-        overview.policies(&filter),
-        overview.ledgers(&filter),
-        overview.denied(RANKED),
+        operator.breakers(&filter),
+        operator.locks(&filter),
+        operator.bulkheads(&filter),
+        operator.policies(&filter),
+        operator.ledgers(&filter),
+        operator.denied(RANKED),
     )?;
     let in_state = |wanted: &str| circuits.iter().filter(|row| row.state == wanted).count();
-    let sum = |of: fn(&resil::overview::LedgerRow) -> i64| ledgers.iter().map(of).sum::<i64>();
+    let sum = |of: fn(&resil::operator::LedgerRow) -> i64| ledgers.iter().map(of).sum::<i64>();
     Ok(Json(json!({
         "circuits": {"total": circuits.len(), "open": in_state("open") + in_state("forced-open"), "halfOpen": in_state("half-open"),
             "forced": circuits.iter().filter(|row| row.forced_by.is_some()).count()},
@@ -72,7 +72,7 @@ pub struct RankAsked {
 }
 
 pub async fn limits(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RankAsked>) -> Reply {
-    let denied = gateway.client.overview().denied(asked.limit.unwrap_or(50).clamp(1, RANKED)).await?;
+    let denied = gateway.client.operator().denied(asked.limit.unwrap_or(50).clamp(1, RANKED)).await?;
     let policies = gateway.client.policies().list().await?;
     let limits: Vec<Value> = policies
         .iter()
@@ -82,7 +82,7 @@ pub async fn limits(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked)
             Some(json!({"policy": policy.name, "version": policy.version, "rateLimit": limit}))
         })
         .collect();
-    Ok(Json(json!({ "denied": rows(&denied)?, "limits": limits })))
+    Ok(Json(json!({ "denied": rows(&denied), "limits": limits })))
 }
 
 #[derive(Deserialize)]
@@ -121,10 +121,10 @@ pub async fn peek(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): 
 }
 
 pub async fn work(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
-    let overview = gateway.client.overview();
-    let (waiting, held) = tokio::try_join!(overview.waiting(RANKED), overview.held(RANKED))?;
+    let operator = gateway.client.operator();
+    let (waiting, held) = tokio::try_join!(operator.waiting(RANKED), operator.held(RANKED))?;
     Ok(Json(
-        json!({"waiting": rows(&waiting)?, "held": rows(&held)?, "calls": gateway.calls.json(), "callsInFlight": gateway.calls.count()}),
+        json!({"waiting": rows(&waiting), "held": rows(&held), "calls": gateway.calls.json(), "callsInFlight": gateway.calls.count()}),
     ))
 }
 

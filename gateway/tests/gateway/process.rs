@@ -190,11 +190,11 @@ async fn the_demo_shows_life() {
         gateway.health.views().iter().all(|view| view.state.is_some())
     })
     .await;
-    let overview = gateway.client.overview();
-    let filter = resil::overview::OverviewFilter::default();
-    assert_eq!(overview.breakers(&filter).await.expect("a list").len(), 2);
-    assert_eq!(overview.ledgers(&filter).await.expect("a list")[0].dead, 14);
-    assert!(!overview.locks(&filter).await.expect("a list").is_empty());
+    let operator = gateway.client.operator();
+    let filter = resil::operator::KeyFilter::default();
+    assert_eq!(operator.breakers(&filter).await.expect("a list").len(), 2);
+    assert_eq!(operator.ledgers(&filter).await.expect("a list")[0].dead, 14);
+    assert!(!operator.locks(&filter).await.expect("a list").is_empty());
     let mut grpc = client(&format!("http://{}", demo.running.grpc_address));
     let circuit =
         grpc.get_circuit_state(proto::GetCircuitStateRequest { name: "catalog".into() }).await.expect("a state");

@@ -86,8 +86,8 @@ fn message(told: &MemoryNews) -> Vec<u8> {
                 "correlation": format!("{:032x}", rand::random::<u128>()),
             })
         }
-        MemoryNews::Policy(PolicyNews { key, version, action }) => {
-            json!({"event": "policy", "key": String::from_utf8_lossy(key), "action": action, "version": version})
+        MemoryNews::Policy(PolicyNews { key, seen, action }) => {
+            json!({"event": "policy", "key": String::from_utf8_lossy(key), "action": action, "version": seen.version})
         }
     };
     json.to_string().into_bytes()
