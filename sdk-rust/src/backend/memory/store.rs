@@ -27,6 +27,7 @@ use super::channels::Channels;
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
+use super::names::Names;
 use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -166,6 +167,7 @@ pub(super) struct Store {
     pub changes: Channels<BreakerTransition>,
     /// Policies that were set or deleted, by their keys; all of them under an empty one.
     pub policies: Channels<PolicyNews>,
+    pub names: Names,
     pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
     /// The keys that were refused most.
@@ -187,6 +189,7 @@ impl Store {
             losses: Channels::default(),
             changes: Channels::default(),
             policies: Channels::default(),
+            names: Names::default(),
             baselines: Baselines::default(),
             clock_watch: Mutex::default(),
             denied: Mutex::default(),
