@@ -10,6 +10,7 @@
 //!   l  edits  p  edits                                                what one step did to them
 //!   I  ...                                                            the record of an idempotency key, whole
 //!   S  ...    s  edits                                                a single flight, whole; what one step did to it
+//!   N  ...    n  edits                                                the generations of a cache name, whole; what one step did to it
 //!   D  ...    d  edits                                                a ledger of dead letters, whole; what one step did to it
 //!   K  ...    k  edits                                                a policy and what lives under it, whole; what one step did to it
 //! ```
@@ -42,6 +43,8 @@ pub(crate) const BULKHEAD_EDITS: u8 = b'p';
 pub(crate) const RECORD: u8 = b'I';
 pub(crate) const FLIGHT: u8 = b'S';
 pub(crate) const FLIGHT_EDITS: u8 = b's';
+pub(crate) const GENERATIONS: u8 = b'N';
+pub(crate) const GENERATION_EDITS: u8 = b'n';
 pub(crate) const LEDGER: u8 = b'D';
 pub(crate) const LEDGER_EDITS: u8 = b'd';
 pub(crate) const GUARD: u8 = b'K';

@@ -16,6 +16,7 @@
 //! - [`quorum`]: one lock over several independent servers, as its caller decides it.
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
+//! - [`generations`]: the tags of cached values, and what was invalidated of a cache name.
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
 //! - `policy` (a feature): the one schema of policy documents, and the small machines that adapt to what happens.
 //! - [`guard`]: stored policies: a whole policy in two commands, for any language.
@@ -35,6 +36,7 @@ pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
 pub mod dead_letters;
+pub mod generations;
 pub mod guard;
 pub mod heavy_hitters;
 pub mod idempotency;
@@ -69,6 +71,7 @@ macro_rules! machines {
             plain {
                 Window: $crate::window::Window,
                 Breaker: $crate::circuit_breaker::Breaker,
+                Generations: $crate::generations::Generations,
             }
             waited {
                 Lock: $crate::lock::Locks,

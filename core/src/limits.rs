@@ -75,6 +75,14 @@ pub const RESULT_DEFAULT_MAX: usize = 1 << 20;
 pub const VALUE_DEFAULT_MAX: usize = 16 << 20;
 pub const RESULT_CEILING: usize = 512 << 20;
 
+/// Tags of one value, or of one CLEAR; the bytes of a tag; tags of which a cache name remembers when they were invalidated.
+pub const TAGS_MAX: usize = 16;
+pub const TAG_MAX: usize = 256;
+pub const TAGS_REMEMBERED: usize = 1_024;
+
+/// The last part of its ttl, in percent, in which EARLY can have a value loaded anew.
+pub const EARLY_MAX: u32 = 99;
+
 /// Bytes of replies that may wait to be sent when many followers are woken, unless configured otherwise (`wake-budget`).
 pub const WAKE_BUDGET_DEFAULT: usize = 64 << 20;
 pub const WAKE_BUDGET_CEILING: usize = 16 << 30;

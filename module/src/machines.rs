@@ -272,6 +272,7 @@ impl ServerMachine for Flights {
             | FlightEdit::Kept(_)
             | FlightEdit::Paused(_)
             | FlightEdit::Resumed
+            | FlightEdit::Known { .. }
             | FlightEdit::Mended { .. } => None,
         }
     }

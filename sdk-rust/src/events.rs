@@ -11,7 +11,8 @@
 //! # What is subscribed to
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
 //! `resil:events:<key>` for each breaker that was asked, or that has a listener, and for each stored policy that is followed; `resil:events` while
-//! policies are watched. So a process hears only of what it uses, on one connection, which is
+//! policies are watched; `resil:invalidated:<key>` for each cache that keeps values in this process, which it does only while it is
+//! heard. So a process hears only of what it uses, on one connection, which is
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once. `resil:events` is asked for by itself:
 //! a user who may not hear of everything still hears of what it uses.
 //!
@@ -37,6 +38,7 @@ use crate::backend::redis::Redis;
 use crate::backend::redis::late::{LateWaits, Listener};
 use crate::backend::redis::subscription::{Message, Subscription, SubscriptionEnd, Subscriptions};
 use crate::breaker::Core;
+use crate::cache::{CacheTable, Invalidated};
 use crate::client::{Client, WeakClient};
 use crate::policies::watch::{PolicyInbox, PolicyNews};
 
@@ -46,6 +48,8 @@ const LINGER: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "resil:events";
 /// Before a user who may not subscribe to that asks again: an operator may have granted it.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The key of a cache name follows.
+const INVALIDATED: &str = "resil:invalidated:";
 
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -64,6 +68,8 @@ struct Wanted {
     breakers: HashMap<String, Vec<Listening>>,
     /// Stored policies that are followed, by channel.
     policies: HashMap<String, Weak<Notify>>,
+    /// Caches that keep values in this process, by channel.
+    caches: HashMap<String, Weak<CacheTable>>,
     /// Who watches all stored policies.
     watches: Vec<Weak<PolicyInbox>>,
     is_running: bool,
@@ -146,6 +152,20 @@ impl Client {
         });
     }
 
+    /// `table` hears what others invalidate, for as long as anybody has it.
+    pub(crate) fn listen_to_cache(&self, table: &Arc<CacheTable>) {
+        let channels = channels_of(table);
+        self.listen(|wanted| {
+            let is_known = |known: &Weak<CacheTable>| known.ptr_eq(&Arc::downgrade(table));
+            let mut is_new = false;
+            for channel in channels {
+                is_new |= !wanted.caches.get(&channel).is_some_and(is_known);
+                wanted.caches.insert(channel, Arc::downgrade(table));
+            }
+            is_new
+        });
+    }
+
     /// `inbox` is told of every change of a stored policy, for as long as anybody has it.
     pub(crate) fn listen_to_policies(&self, inbox: &Arc<PolicyInbox>) {
         let inbox = Arc::downgrade(inbox);
@@ -185,14 +205,32 @@ impl Events {
             !breakers.is_empty()
         });
         wanted.policies.retain(|_, changed| changed.strong_count() > 0);
+        wanted.caches.retain(|_, table| table.strong_count() > 0);
         wanted.watches.retain(|inbox| inbox.strong_count() > 0);
         let watched = (!wanted.watches.is_empty()).then(|| EVERYTHING.to_owned());
         let losses = wanted.losses.map(|_| losses_channel(client));
         let waits = wanted.waits.and_then(|_| subscription.waits_channel());
-        let by_key = wanted.breakers.keys().chain(wanted.policies.keys()).cloned();
+        let by_key = wanted.breakers.keys().chain(wanted.policies.keys()).chain(wanted.caches.keys()).cloned();
         let channels: HashSet<String> = by_key.chain(watched).chain(losses).chain(waits).collect();
         wanted.is_running = !channels.is_empty();
         channels
+    }
+
+    fn caches(&self) -> Vec<Arc<CacheTable>> {
+        self.wanted.lock().caches.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Caches all of whose channels are subscribed to hear from now on.
+    fn hears_caches(&self, subscribed: &HashSet<String>) {
+        for table in self.caches() {
+            if channels_of(&table).all(|channel| subscribed.contains(&channel)) {
+                table.begins_to_hear();
+            }
+        }
+    }
+
+    fn cache(&self, channel: &str) -> Option<Arc<CacheTable>> {
+        self.wanted.lock().caches.get(channel).and_then(Weak::upgrade)
     }
 
     fn watches(&self) -> Vec<Arc<PolicyInbox>> {
@@ -239,6 +277,10 @@ impl Events {
     }
 }
 
+fn channels_of(table: &CacheTable) -> impl Iterator<Item = String> {
+    table.layout.name_keys().into_iter().map(|key| format!("{INVALIDATED}{key}"))
+}
+
 fn losses_channel(client: &Client) -> String {
     format!("resil:lost:{}", client.inner().holdings.owners_of(&client.inner().name))
 }
@@ -261,6 +303,7 @@ async fn attend(client: WeakClient, mut source: Subscriptions, mut running: Runn
     while let Some(subscription) = source.next().await {
         let events = Arc::clone(&running.events);
         let ended = listen_on(&client, &events, subscription, &mut source).await;
+        events.caches().iter().for_each(|table| table.hears_no_more());
         let listener = if ended == Err(SubscriptionEnd::Refused) { Listener::Refused } else { Listener::Nobody };
         source.late().is_heard_by(listener);
         match ended {
@@ -323,6 +366,7 @@ async fn listen_on(
             }
             let was_watched = subscribed.contains(EVERYTHING);
             subscribed = wanted;
+            events.hears_caches(&subscribed);
             if subscribed.remove(EVERYTHING)
                 && (was_watched || watch_all(events, &mut subscription, &mut refused_at).await?)
             {
@@ -369,6 +413,12 @@ async fn watch_all(
 fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Message) {
     if message.channel.starts_with(late::CHANNEL) {
         return late.told(&message.payload);
+    }
+    if message.channel.starts_with(INVALIDATED) {
+        if let Some(table) = events.cache(&message.channel) {
+            table.hear(&Invalidated::read(&message.payload));
+        }
+        return;
     }
     if message.channel == EVERYTHING {
         let own_db = |client: &Client| match client.backend() {

@@ -10,7 +10,8 @@
 //! | limit | `resil:limit:<name>:{<key>}` |
 //! | idempotent work | `resil:idemp:<name>:{<key>}` |
 //! | processed event | `resil:once:<name>:{<key>}` |
-//! | cached value | `resil:cache:<name>:{<key>}`, with versions `resil:vcache:<name>:{<key>}` |
+//! | cached value | `resil:cache:<name>:{<key>}`, with versions `resil:vcache:<name>:{<key>}`; in a cluster see [`layout`](crate::cache) |
+//! | cache name | `resil:cache:{<name>}` |
 //!
 //! What stands between the braces decides on which node of a cluster it lives: the keys of one customer can be together,
 //! and those of one limit are spread. A prefix keeps them apart from the application's own keys, and from each other.

@@ -51,6 +51,14 @@ fn fill(server: &Server) -> Vec<Caller> {
         "RES.SFLIGHT JOIN invalidated a 1h",
         "RES.SFLIGHT INVALIDATE invalidated",
         "RES.SFLIGHT JOIN expired a 10ms",
+        "RES.SFLIGHT JOIN tagged a 1h UNDER name",
+        "RES.SFLIGHT PUBLISH tagged a 1h UNDER name TAG good STALE 1h VALUE bytes",
+        "RES.SFLIGHT JOIN tagged-old a 1h UNDER name",
+        "RES.SFLIGHT PUBLISH tagged-old a 1h UNDER name TAG bad VALUE bytes",
+        "RES.SFLIGHT JOIN led-under a 1h UNDER name",
+        "RES.SFLIGHT CLEAR name TAG bad",
+        "RES.SFLIGHT CLEAR name TAG soft SOFT",
+        "RES.SFLIGHT SET set 1h UNDER name TAG good VALUE bytes",
     ] {
         say(line);
     }
@@ -107,6 +115,9 @@ fn says(connection: &mut Connection) {
         ("RES.SFLIGHT GET empty", "[EMPTY "),
         ("RES.SFLIGHT GET error", "[ERROR why]"),
         ("RES.SFLIGHT GET paused", "[MISS]"),
+        ("RES.SFLIGHT GET tagged UNDER name", "[VALUE bytes "),
+        ("RES.SFLIGHT GET tagged-old UNDER name", "[MISS]"),
+        ("RES.SFLIGHT GET set UNDER name", "[VALUE bytes "),
         ("RES.SFLIGHT GET large", "[VALUE \\xfe"),
     ] {
         let answer = ask(connection, line);
@@ -129,6 +140,7 @@ fn goes_on(connection: &mut Connection, last_fence: i64) {
         ("RES.SFLIGHT JOIN again z 1h", "[STALE bytes "),
         ("RES.SFLIGHT PUBLISH led a 1h VALUE x", "[PUBLISHED "),
         ("RES.SFLIGHT PUBLISH invalidated a 1h VALUE x", "[LOST invalidated]"),
+        ("RES.SFLIGHT PUBLISH led-under a 1h UNDER name TAG soft VALUE x", "[LOST invalidated]"),
     ] {
         let answer = ask(connection, line);
         assert!(answer.starts_with(wanted), "{line}: {answer}");

@@ -45,6 +45,7 @@ mod leaving;
 mod malformed;
 mod memory;
 mod modes;
+mod names;
 mod payments;
 mod promotion;
 mod replies;

@@ -151,11 +151,13 @@ command::commands! {
     IdempInfo(&'a [u8]) = IDEMP_INFO, Map = |value, _| value.into_map();
 
     FlightJoin(single_flight::JoinCall<'a>) = SFLIGHT_JOIN, Joined = |value, _| single_flight::Joined::read_join(value);
-    FlightGet(&'a [u8]) = SFLIGHT_GET, Joined = |value, _| single_flight::Joined::read_get(value);
+    FlightGet(single_flight::FlightGetCall<'a>) = SFLIGHT_GET, Joined = |value, _| single_flight::Joined::read_get(value);
     FlightPublish(single_flight::PublishCall<'a>) = SFLIGHT_PUBLISH, Published = |value, _| single_flight::Published::read(value);
     FlightAbandon(single_flight::AbandonCall<'a>) = SFLIGHT_ABANDON, Abandoned = |value, _| holding::read_given_up("ABANDONED", value);
     FlightRenew(idempotency::TokenRenewCall<'a>) = SFLIGHT_RENEW, Renewed = |value, _| holding::Renewed::read(value);
     FlightInvalidate(single_flight::InvalidateCall<'a>) = SFLIGHT_INVALIDATE, Number = |value, _| value.integer();
+    FlightSet(single_flight::SetCall<'a>) = SFLIGHT_SET, Number = |value, _| value.integer();
+    FlightClear(single_flight::ClearCall<'a>) = SFLIGHT_CLEAR, Number = |value, _| value.integer();
     FlightInfo(&'a [u8]) = SFLIGHT_INFO, Map = |value, _| value.into_map();
 
     DlqFail(dead_letters::FailCall<'a>) = DLQ_FAIL, Failed = |value, _| dead_letters::Failed::read(value);

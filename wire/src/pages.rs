@@ -235,33 +235,41 @@ pub const POLICY_HELP_LINES: &[&str] = &[
     "    Reply: [OK, canonical] or [INVALID, path, text].",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
-pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key", is_read_only: true };
-pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text", is_read_only: false };
+pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [UNDER name] [EARLY percent] [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key [UNDER name]", is_read_only: true };
+pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY | ERROR text>", is_read_only: false };
+pub const SFLIGHT_SET: Page = Page { name: "RES.SFLIGHT SET", usage: "RES.SFLIGHT SET key ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY>", is_read_only: false };
 pub const SFLIGHT_ABANDON: Page = Page { name: "RES.SFLIGHT ABANDON", usage: "RES.SFLIGHT ABANDON key token [RETRY d]", is_read_only: false };
 pub const SFLIGHT_RENEW: Page = Page { name: "RES.SFLIGHT RENEW", usage: "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
-pub const SFLIGHT_INVALIDATE: Page = Page { name: "RES.SFLIGHT INVALIDATE", usage: "RES.SFLIGHT INVALIDATE key [SOFT]", is_read_only: false };
+pub const SFLIGHT_INVALIDATE: Page = Page { name: "RES.SFLIGHT INVALIDATE", usage: "RES.SFLIGHT INVALIDATE key [SOFT] [UNDER name]", is_read_only: false };
+pub const SFLIGHT_CLEAR: Page = Page { name: "RES.SFLIGHT CLEAR", usage: "RES.SFLIGHT CLEAR name [TAG tag ...] [SOFT]", is_read_only: false };
 pub const SFLIGHT_INFO: Page = Page { name: "RES.SFLIGHT INFO", usage: "RES.SFLIGHT INFO key", is_read_only: true };
 pub const SFLIGHT_HELP: Page = Page { name: "RES.SFLIGHT HELP", usage: "RES.SFLIGHT HELP", is_read_only: false };
 pub const SFLIGHT_HELP_LINES: &[&str] = &[
-    "RES.SFLIGHT JOIN key token lease [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "RES.SFLIGHT JOIN key token lease [UNDER name] [EARLY percent] [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Gets a value, or the lead to load it, or waits for it.",
-    "    Reply: [LEAD, fence, stale value or nil, waited_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms], [EMPTY, age_ms], [ERROR, text], [BUSY, remaining_ms] or [QUEUED, position].",
-    "RES.SFLIGHT GET key",
+    "    Reply: [LEAD, fence, stale value or nil, waited_ms], [EARLY, fence, bytes, fresh_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms], [EMPTY, age_ms], [ERROR, text], [BUSY, remaining_ms] or [QUEUED, position].",
+    "RES.SFLIGHT GET key [UNDER name]",
     "    Gets a value, if there is one.",
     "    Reply: [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS].",
-    "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text",
+    "RES.SFLIGHT PUBLISH key token ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY | ERROR text>",
     "    Brings what the leader loaded; all followers get it.",
     "    Reply: [PUBLISHED, followers] or [LOST, reason].",
+    "RES.SFLIGHT SET key ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY>",
+    "    Stores a value without a lead; a load under way is void.",
+    "    Reply: an integer.",
     "RES.SFLIGHT ABANDON key token [RETRY d]",
     "    Gives the lead up; the next follower has it.",
     "    Reply: [ABANDONED] or [LOST, reason].",
     "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Extends a leader's lease: it ends that long from now.",
     "    Reply: [GRANTED, fence, lease_ms, 0] or [LOST, reason].",
-    "RES.SFLIGHT INVALIDATE key [SOFT]",
+    "RES.SFLIGHT INVALIDATE key [SOFT] [UNDER name]",
     "    Says that what is known, or being loaded, is out of date.",
     "    Reply: 1 if there was anything, else 0.",
+    "RES.SFLIGHT CLEAR name [TAG tag ...] [SOFT]",
+    "    Makes everything under a cache name, or with a tag, out of date.",
+    "    Reply: an integer.",
     "RES.SFLIGHT INFO key",
     "    Shows everything about a single-flight key.",
     "    Reply: a map.",

@@ -19,7 +19,7 @@ use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
 use resil_wire::lock::{AcquireCall, BreakCall, LockRenewCall};
 use resil_wire::mgcra::Mgcra;
-use resil_wire::single_flight::{AbandonCall, Brought, JoinCall, PublishCall};
+use resil_wire::single_flight::{AbandonCall, Brought, ClearCall, JoinCall, PublishCall, SetCall};
 use resil_wire::window::Windowed;
 
 const TEXT: [u8; 600] = [b'x'; 600];
@@ -130,11 +130,29 @@ fn commands(
         Command::IdempRenew(TokenRenewCall { key, token: s, lease: a, bind }),
         Command::IdempOnce(OnceCall { key, ttl: a, token: s }),
         Command::IdempGet(GetCall { key, fingerprint: s }),
-        Command::FlightJoin(JoinCall { key, token: s, lease: a, wait: Wait::blocked(b), bind }),
+        Command::FlightJoin(JoinCall {
+            key,
+            token: s,
+            lease: a,
+            under: Some(t),
+            early: Some(m),
+            wait: Wait::blocked(b),
+            bind,
+        }),
         Command::FlightAbandon(AbandonCall { key, token: s, retry: Some(a) }),
+        Command::FlightClear(ClearCall { name: key, tags: [s].into_iter().collect(), soft: false }),
     ];
     for brought in [Brought::Value { bytes: t, stale: b }, Brought::Error { text: t }] {
-        commands.push(Command::FlightPublish(PublishCall { key, token: s, ttl: a, brought }));
+        commands.push(Command::FlightPublish(PublishCall {
+            key,
+            token: s,
+            ttl: a,
+            under: Some(b"name"),
+            tags: [t].into_iter().collect(),
+            brought,
+        }));
+        let tags = [t].into_iter().collect();
+        commands.push(Command::FlightSet(SetCall { key, ttl: a, under: Some(b"name"), tags, brought }));
     }
     for ask in [Ask::Take(m), Ask::UpTo(m), Ask::Refund(m), Ask::Reserve { cells: m, within: a }] {
         commands.push(Command::Gcra(Gcra { key, quotas: [quota].into_iter().collect(), ask }));

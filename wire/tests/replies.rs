@@ -120,7 +120,9 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
         | Command::LockCheck(_)
         | Command::LockBreak(_)
         | Command::IdempOnce(_)
-        | Command::FlightInvalidate(_) => any::<i64>().prop_map(Reply::Number).boxed(),
+        | Command::FlightInvalidate(_)
+        | Command::FlightSet(_)
+        | Command::FlightClear(_) => any::<i64>().prop_map(Reply::Number).boxed(),
         Command::LockAcquire(_) => {
             let taken = || {
                 (option::of(bytes()), ms(), any::<i64>()).prop_map(|(holder, remaining_ms, waiters)| Taken {
@@ -185,7 +187,9 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
                 stale,
                 waited_ms,
             });
-            prop_oneof![lead, joined()].prop_map(Reply::Joined).boxed()
+            let early =
+                (fence(), shared(), ms()).prop_map(|(fence, bytes, fresh_ms)| Joined::Early { fence, bytes, fresh_ms });
+            prop_oneof![lead, early, joined()].prop_map(Reply::Joined).boxed()
         }
         Command::FlightGet(_) => prop_oneof![1 => Just(Joined::Miss), 4 => joined()].prop_map(Reply::Joined).boxed(),
         Command::FlightPublish(_) => prop_oneof![
@@ -395,7 +399,7 @@ fn a_map_is_the_same_in_either_protocol() {
 
 #[test]
 fn a_reply_of_the_other_subcommand_is_unexpected() {
-    let get = Command::FlightGet(b"k");
+    let get = Command::FlightGet(resil_wire::single_flight::FlightGetCall { key: b"k", under: None });
     let lead = Reply::Joined(Joined::Lead { fence: 1, stale: None, waited_ms: 0 });
     assert!(get.read(written(&lead)).is_err());
     let abort = Command::IdempAbort(resil_wire::idempotency::TokenCall { key: b"k", token: b"t" });

@@ -7,6 +7,8 @@ mod arbitrary;
 #[path = "../../core/tests/seed/mod.rs"]
 mod seed;
 
+use std::sync::Arc;
+
 use arbitrary::parts::{any_span, bytes, reason, shared, state, why, written};
 use arbitrary::{fence, permit, span};
 use proptest::collection::vec;
@@ -249,7 +251,10 @@ proptest! {
         is_written!(Reply::Aborted(None), "ABORTED");
         is_written!(Reply::Aborted(Some(reason)), "LOST", reason.text());
 
-        let lead = Lead { fence, stale: stale.clone(), lease, waited };
+        let bytes: Arc<[u8]> = Arc::from(&b"known"[..]);
+        let early = Lead { fence, stale: Some(bytes), fresh: Some(lease), lease, waited };
+        is_written!(Reply::Joined(early.into()), "EARLY", fence as i64, Some(&b"known"[..]), down(lease));
+        let lead = Lead { fence, stale: stale.clone(), fresh: None, lease, waited };
         is_written!(Reply::Joined(lead.into()), "LEAD", fence as i64, stale.as_deref(), down(waited));
         let expected = match &seen {
             Seen::Value { bytes, age, fresh } => array!["VALUE", Some(&**bytes), down(*age), down(*fresh)],

@@ -28,6 +28,10 @@ pub enum FlightEdit {
     },
     Paused(Pause),
     Resumed,
+    /// A load was voided when the name was at this generation.
+    Known {
+        generation: u64,
+    },
     /// The clock was set back: value and pause began no later than `now`.
     Mended {
         now: Instant,
@@ -73,6 +77,7 @@ impl Flight {
             }
             FlightEdit::Paused(pause) => self.pause = Some(pause),
             FlightEdit::Resumed => self.pause = None,
+            FlightEdit::Known { generation } => self.generation = generation,
             FlightEdit::Mended { now } => self.mend(now),
         }
     }

@@ -2,20 +2,25 @@
 //!
 //! ```text
 //!   S  last fence  value?  pause?  leader?  n ended           a flight, whole; each part but the last after a 0 or 1
+//!                                                             behind it, if anything of it is under a name: generation  stamp?  leader's generation
 //!   s  then edits: 0 leader | 1 lease end | 2 at way | 3 value | 4 | 5 stale-until | 6 pause | 7 | 8 now
+//!                  9 leader generation | 10 value stamp | 11 generation
 //!
 //!   value   0|1 bytes?  at fresh-until stale-until       pause   at until 0|1 error?
 //!   leader  token fence since lease end                  ended   token fence at way
+//!   stamp   generation  n tags
 //! ```
+//! What is under no name is written as it was before there were names, so versions without them can read it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::edit::{FlightEdit, FlightEdits};
-use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
+use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Stamp, Way};
 use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
-use crate::limits::{ENDS_REMEMBERED, RESULT_CEILING, TEXT_MAX};
+use crate::generations::{read_generation, read_tag};
+use crate::limits::{ENDS_REMEMBERED, RESULT_CEILING, TAGS_MAX, TEXT_MAX};
 use crate::time::Instant;
 
 pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
@@ -32,6 +37,13 @@ pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
         write_instant(ended.at, &mut out);
         out.byte(ended.way as u8);
     }
+    let stamp = flight.value.as_ref().and_then(|value| value.stamp.as_deref());
+    let leads_under = flight.leader.as_ref().map_or(0, |leader| leader.generation);
+    if stamp.is_some() || leads_under > 0 || flight.generation > 0 {
+        out.number(flight.generation);
+        optional(stamp, &mut out, write_stamp);
+        out.number(leads_under);
+    }
 }
 
 /// Checks every bound: what it accepts can be stepped.
@@ -43,6 +55,7 @@ pub fn decode_flight(bytes: &[u8]) -> Result<Flight, Malformed> {
         pause: read_optional(&mut bytes, read_pause)?,
         leader: read_optional(&mut bytes, read_leader)?.map(Box::new),
         ended: Vec::new(),
+        generation: 0,
     };
     for _ in 0..bytes.count(ENDS_REMEMBERED)? {
         let token: Box<[u8]> = bytes.owner()?.into();
@@ -51,10 +64,53 @@ pub fn decode_flight(bytes: &[u8]) -> Result<Flight, Malformed> {
         }
         flight.ended.push(LeadEnd { token, fence: bytes.fence()?, at: bytes.instant()?, way: way(&mut bytes)? });
     }
+    if !bytes.is_empty() {
+        read_names(&mut flight, &mut bytes)?;
+    }
     bytes.end()?;
     let leads = flight.leader.iter().map(|leader| leader.fence);
     let highest = leads.chain(flight.ended.iter().map(|ended| ended.fence)).max();
     if highest > Some(flight.last_fence) { Err(Malformed) } else { Ok(flight) }
+}
+
+/// What is under a name; only written if something is.
+fn read_names(flight: &mut Flight, bytes: &mut Reader<'_>) -> Result<(), Malformed> {
+    flight.generation = generation_or_none(bytes)?;
+    let stamp = read_optional(bytes, read_stamp)?.map(Box::new);
+    let leads_under = generation_or_none(bytes)?;
+    if flight.generation == 0 && stamp.is_none() && leads_under == 0 {
+        return Err(Malformed);
+    }
+    if let Some(stamp) = stamp {
+        flight.value.as_mut().ok_or(Malformed)?.stamp = Some(stamp);
+    }
+    if leads_under > 0 {
+        flight.leader.as_mut().ok_or(Malformed)?.generation = leads_under;
+    }
+    Ok(())
+}
+
+fn generation_or_none(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
+    if bytes.skip(0) { Ok(0) } else { read_generation(bytes) }
+}
+
+fn write_stamp<B: Buffer>(stamp: &Stamp, out: &mut Writer<'_, B>) {
+    out.number(stamp.generation);
+    out.number(stamp.tags.len() as u64);
+    stamp.tags.iter().for_each(|tag| out.text(tag));
+}
+
+fn read_stamp(bytes: &mut Reader<'_>) -> Result<Stamp, Malformed> {
+    let generation = read_generation(bytes)?;
+    let mut tags: Vec<Box<[u8]>> = Vec::new();
+    for _ in 0..bytes.count(TAGS_MAX)? {
+        let tag = read_tag(bytes)?;
+        if tags.last().is_some_and(|last| *last >= tag) {
+            return Err(Malformed);
+        }
+        tags.push(tag);
+    }
+    Ok(Stamp { generation, tags })
 }
 
 pub fn encode_edits(edits: &[FlightEdit], out: &mut impl Buffer) {
@@ -63,8 +119,11 @@ pub fn encode_edits(edits: &[FlightEdit], out: &mut impl Buffer) {
     for edit in edits {
         match edit {
             FlightEdit::Led(leader) => {
-                out.byte(0);
+                out.byte(if leader.generation > 0 { 9 } else { 0 });
                 write_leader(leader, &mut out);
+                if leader.generation > 0 {
+                    out.number(leader.generation);
+                }
             }
             FlightEdit::Timed { lease, ends } => {
                 out.byte(1);
@@ -77,8 +136,11 @@ pub fn encode_edits(edits: &[FlightEdit], out: &mut impl Buffer) {
                 out.byte(*way as u8);
             }
             FlightEdit::Kept(value) => {
-                out.byte(3);
+                out.byte(if value.stamp.is_some() { 10 } else { 3 });
                 write_value(value, &mut out);
+                if let Some(stamp) = &value.stamp {
+                    write_stamp(stamp, &mut out);
+                }
             }
             FlightEdit::Dropped => out.byte(4),
             FlightEdit::Softened { stale_until } => {
@@ -90,6 +152,10 @@ pub fn encode_edits(edits: &[FlightEdit], out: &mut impl Buffer) {
                 write_pause(pause, &mut out);
             }
             FlightEdit::Resumed => out.byte(7),
+            FlightEdit::Known { generation } => {
+                out.byte(11);
+                out.number(*generation);
+            }
             FlightEdit::Mended { now } => {
                 out.byte(8);
                 write_instant(*now, &mut out);
@@ -112,6 +178,15 @@ pub fn decode_edits(bytes: &[u8]) -> Result<FlightEdits, Malformed> {
             6 => FlightEdit::Paused(read_pause(&mut bytes)?),
             7 => FlightEdit::Resumed,
             8 => FlightEdit::Mended { now: bytes.instant()? },
+            9 => {
+                let leader = read_leader(&mut bytes)?;
+                FlightEdit::Led(Box::new(Leader { generation: read_generation(&mut bytes)?, ..leader }))
+            }
+            10 => {
+                let value = read_value(&mut bytes)?;
+                FlightEdit::Kept(Cached { stamp: Some(Box::new(read_stamp(&mut bytes)?)), ..value })
+            }
+            11 => FlightEdit::Known { generation: read_generation(&mut bytes)? },
             _ => return Err(Malformed),
         });
     }
@@ -146,7 +221,7 @@ fn write_value<B: Buffer>(value: &Cached, out: &mut Writer<'_, B>) {
 fn read_value(bytes: &mut Reader<'_>) -> Result<Cached, Malformed> {
     let content = read_optional(bytes, |bytes| bytes.text(RESULT_CEILING).map(Arc::from))?;
     let (at, fresh_until, stale_until) = (bytes.instant()?, bytes.instant()?, bytes.instant()?);
-    Ok(Cached { content, at, fresh_until, stale_until })
+    Ok(Cached { content, at, fresh_until, stale_until, stamp: None })
 }
 
 fn write_pause<B: Buffer>(pause: &Pause, out: &mut Writer<'_, B>) {
@@ -175,6 +250,7 @@ fn read_leader(bytes: &mut Reader<'_>) -> Result<Leader, Malformed> {
         since: bytes.instant()?,
         lease: bytes.lease()?,
         ends: bytes.instant()?,
+        generation: 0,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use crate::generations::Generations;
 use crate::time::Span;
 use crate::waited::{Binding, Reason};
 
@@ -11,6 +12,10 @@ pub struct LeadRequest {
     pub lease: Span,
     /// What to bind the lead to. The machine only passes it on.
     pub bind_to: Option<Binding>,
+    /// Of the name it asks under; 0 without one.
+    pub generation: u64,
+    /// It leads in the last so many percent of a value's ttl, too.
+    pub early: Option<u32>,
 }
 
 /// The caller is to load.
@@ -18,6 +23,8 @@ pub struct LeadRequest {
 pub struct Lead {
     pub fence: u64,
     pub stale: Option<Arc<[u8]>>,
+    /// How long that value is still fresh: it is to be loaded anew before its ttl is over.
+    pub fresh: Option<Span>,
     pub lease: Span,
     pub waited: Span,
 }
@@ -39,6 +46,13 @@ pub enum Publication {
     Value { bytes: Arc<[u8]>, stale: Span },
     Empty,
     Error { text: Arc<[u8]> },
+}
+
+/// What a value is published under: what is known of the name, and the value's tags.
+#[derive(Debug, Clone, Copy)]
+pub struct UnderName<'a> {
+    pub known: &'a Generations,
+    pub tags: &'a [&'a [u8]],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

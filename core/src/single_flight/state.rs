@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::generations::{Generations, Validity};
 use crate::limits::{ENDS_REMEMBERED, GRACE};
 use crate::time::{Instant, Span};
 use crate::waited::Lease;
@@ -16,6 +17,8 @@ pub struct Flight {
     /// The last ends, the newest last, one of each token.
     pub ended: Vec<LeadEnd>,
     pub last_fence: u64,
+    /// A generation at which the name was looked at when a load was voided: who leads next began no earlier.
+    pub generation: u64,
 }
 
 /// What was published.
@@ -26,6 +29,17 @@ pub struct Cached {
     pub at: Instant,
     pub fresh_until: Instant,
     pub stale_until: Instant,
+    /// `None`: it was published under no name.
+    pub stamp: Option<Box<Stamp>>,
+}
+
+/// What a value was published under: see [`generations`](crate::generations).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// Of the name when the load began.
+    pub generation: u64,
+    /// In order, each once.
+    pub tags: Vec<Box<[u8]>>,
 }
 
 /// Nobody leads until it is over.
@@ -43,6 +57,8 @@ pub struct Leader {
     pub since: Instant,
     pub lease: Span,
     pub ends: Instant,
+    /// Of the name it loads under; 0 without one.
+    pub generation: u64,
 }
 
 /// How a lead ended.
@@ -73,9 +89,33 @@ impl Flight {
         self.value.as_ref().filter(|value| value.fresh_until > now)
     }
 
+    /// What the value is worth by what is known of the name it was asked for under. Without a name nothing is checked.
+    pub fn validity(&self, under: Option<&Generations>) -> Validity {
+        match (under, &self.value) {
+            (None, _) | (_, None) => Validity::Good,
+            (Some(known), Some(Cached { stamp: Some(stamp), .. })) => known.validity(stamp.generation, &stamp.tags),
+            // Nobody knows what it was loaded before.
+            (Some(_), Some(Cached { stamp: None, .. })) => Validity::Void,
+        }
+    }
+
+    /// Whether the value is in the last `percent` of its ttl.
+    pub fn is_nearly_over(&self, percent: u32, now: Instant) -> bool {
+        self.fresh(now).is_some_and(|value| {
+            let (left, whole) = (now.until(value.fresh_until).as_us(), value.at.until(value.fresh_until).as_us());
+            value.content.is_some() && left.saturating_mul(100) <= whole.saturating_mul(percent.into())
+        })
+    }
+
     /// The bytes of a value that is no longer fresh, but may still be served.
     pub fn stale(&self, now: Instant) -> Option<(&Arc<[u8]>, &Cached)> {
         let value = self.value.as_ref().filter(|value| value.fresh_until <= now && value.stale_until > now)?;
+        Some((value.content.as_ref()?, value))
+    }
+
+    /// The bytes of a value that may be served, fresh or stale.
+    pub fn servable(&self, now: Instant) -> Option<(&Arc<[u8]>, &Cached)> {
+        let value = self.value.as_ref().filter(|value| value.stale_until.max(value.fresh_until) > now)?;
         Some((value.content.as_ref()?, value))
     }
 
@@ -85,7 +125,7 @@ impl Flight {
 
     /// The lead, if there is one, as a lease.
     pub(super) fn lease(&self) -> Option<Lease<'_>> {
-        let Leader { token, fence, since, lease, ends } = self.leader.as_deref()?;
+        let Leader { token, fence, since, lease, ends, .. } = self.leader.as_deref()?;
         Some(Lease { owner: token, fence: *fence, since: *since, length: *lease, ends: *ends })
     }
 
@@ -119,6 +159,9 @@ impl Flight {
         let error = self.pause.as_ref().and_then(|pause| pause.error.as_ref()).map_or(0, |text| text.len() + SHARED);
         let leader = self.leader.as_ref().map_or(0, |leader| size_of::<Leader>() + leader.token.len());
         let ended: usize = self.ended.iter().map(|ended| size_of::<LeadEnd>() + ended.token.len()).sum();
-        value + error + leader + ended
+        let stamp = self.value.as_ref().and_then(|value| value.stamp.as_ref()).map_or(0, |stamp| {
+            size_of::<Stamp>() + stamp.tags.iter().map(|tag| size_of::<Box<[u8]>>() + tag.len()).sum::<usize>()
+        });
+        value + error + leader + ended + stamp
     }
 }

@@ -7,9 +7,11 @@ use smallvec::SmallVec;
 
 use super::edit::{FlightEdit, FlightEdits};
 use super::encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
-use super::request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen};
-use super::state::{Cached, Flight, Leader, Pause, Way};
+use super::request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen, UnderName};
+use super::state::{Cached, Flight, Leader, Pause, Stamp, Way};
+use super::under::{heed, stamp, void};
 use crate::codec::{self, Buffer, Malformed};
+use crate::generations::{Generations, Validity};
 use crate::limits::{CLOCK_JITTER, GRACE};
 use crate::stored::Stored;
 use crate::time::{Instant, Span};
@@ -23,7 +25,7 @@ use crate::waited::{
 pub struct Flights;
 
 type Key<'a> = WaitedKey<'a, Flights>;
-type Under<'a> = OpenStep<'a, Flights>;
+pub(super) type Open<'a> = OpenStep<'a, Flights>;
 
 /// `token` wants the value, and loads it if nobody else does.
 pub fn join(
@@ -31,38 +33,59 @@ pub fn join(
     token: &[u8],
     request: LeadRequest,
     waiting: Option<Waiting>,
+    under: Option<&Generations>,
     setting: &mut Setting<'_>,
 ) -> Stepped<Flights, Asked<Flights>> {
     let mut step = OpenStep::begin(key, setting);
+    if let Some(known) = under {
+        heed(&mut step, known);
+    }
     let verdict = ask(&mut step, token, request, waiting);
     step.end_asked(verdict, waiting)
 }
 
-/// The leader brings what it loaded; it is kept for `ttl`, and all followers get it.
+/// The leader brings what it loaded; it is kept for `ttl`, and all followers get it. If the name or a tag was invalidated since
+/// the load began, the lead is lost.
 pub fn publish(
     key: &mut Key<'_>,
     token: &[u8],
     ttl: Span,
     publication: Publication,
+    under: Option<UnderName<'_>>,
     setting: &mut Setting<'_>,
 ) -> Stepped<Flights, Published> {
     let mut step = OpenStep::begin(key, setting);
+    let generation = step.state().leader.as_ref().map_or(0, |leader| leader.generation);
     let verdict = match lost(&step, token) {
+        None if under.is_some_and(|under| under.known.voids(generation, under.tags)) => {
+            void(&mut step, under.map_or(0, |under| under.known.current()));
+            Published::Lost(Reason::Invalidated)
+        }
         None => {
             finish(&mut step, Way::Published);
-            let seen = bring(&mut step, ttl, publication);
-            let followers = step.queue.len();
-            // What is kept for a while is there for the last of very many, too, who are served in parts.
-            if ttl < KEPT_FOR_ALL || followers <= RESULTS_AT_ONCE {
-                step.refuse_all(&seen);
-            }
-            Published::Published { followers }
+            let stamp = under.map(|under| stamp(generation, under.tags));
+            Published::Published { followers: spread(&mut step, ttl, publication, stamp) }
         }
         // The same again: its first reply was lost.
         Some(Reason::Published) => Published::Published { followers: 0 },
         Some(reason) => Published::Lost(reason),
     };
     step.end(verdict)
+}
+
+/// A value, or that there is none, from who knows it without a lead. A load under way is voided; followers get the value.
+pub fn set(
+    key: &mut Key<'_>,
+    ttl: Span,
+    publication: Publication,
+    under: Option<UnderName<'_>>,
+    setting: &mut Setting<'_>,
+) -> Stepped<Flights, usize> {
+    let mut step = OpenStep::begin(key, setting);
+    finish(&mut step, Way::Invalidated);
+    let stamp = under.map(|under| stamp(under.known.current(), under.tags));
+    let followers = spread(&mut step, ttl, publication, stamp);
+    step.end(followers)
 }
 
 /// For how long a value is kept that very many followers are served from.
@@ -132,15 +155,16 @@ pub fn invalidate(key: &mut Key<'_>, keep_stale: bool, setting: &mut Setting<'_>
 }
 
 /// What is known, without changing anything. It works on replicas, by the replica's own clock.
-pub fn look(flight: &Flight, now: Instant) -> Seen {
-    if let Some(value) = flight.fresh(now) {
+pub fn look(flight: &Flight, under: Option<&Generations>, now: Instant) -> Seen {
+    let validity = flight.validity(under);
+    if let Some(value) = flight.fresh(now).filter(|_| validity == Validity::Good) {
         let age = value.at.until(now);
         return match &value.content {
             Some(bytes) => Seen::Value { bytes: Arc::clone(bytes), age, fresh: now.until(value.fresh_until) },
             None => Seen::Empty { age },
         };
     }
-    if let Some((bytes, value)) = flight.stale(now) {
+    if let Some((bytes, value)) = flight.servable(now).filter(|_| validity != Validity::Void) {
         return Seen::Stale { bytes: Arc::clone(bytes), age: value.at.until(now) };
     }
     match flight.paused(now).and_then(|pause| pause.error.as_ref()) {
@@ -149,11 +173,14 @@ pub fn look(flight: &Flight, now: Instant) -> Seen {
     }
 }
 
-/// What JOIN says without changing anything, if that is possible: a fresh value that nobody loads anew.
-pub fn hit(flight: &Flight, now: Instant) -> Option<Seen> {
+/// What JOIN says without changing anything, if that is possible: a fresh value that nobody loads anew, nor the caller is to.
+pub fn hit(flight: &Flight, early: Option<u32>, under: Option<&Generations>, now: Instant) -> Option<Seen> {
     let is_mended = |value: &Cached| value.at <= now.plus(CLOCK_JITTER);
     let fresh = flight.leader.is_none() && flight.fresh(now).is_some_and(is_mended);
-    fresh.then(|| look(flight, now))
+    let stays = fresh
+        && flight.validity(under) == Validity::Good
+        && !early.is_some_and(|percent| flight.is_nearly_over(percent, now));
+    stays.then(|| look(flight, under, now))
 }
 
 /// The reply to a caller who has waited in vain.
@@ -176,7 +203,7 @@ impl From<Way> for Reason {
 }
 
 /// Ends the lead now. False if nobody leads.
-fn finish(step: &mut Under<'_>, way: Way) -> bool {
+pub(super) fn finish(step: &mut Open<'_>, way: Way) -> bool {
     let Some(fence) = step.state().leader.as_ref().map(|leader| leader.fence) else { return false };
     let how = match way {
         Way::Published | Way::Abandoned => End::Released,
@@ -190,8 +217,19 @@ fn finish(step: &mut Under<'_>, way: Way) -> bool {
     true
 }
 
+/// Stores a publication and gives it to all followers. Returns how many they are.
+fn spread(step: &mut Open<'_>, ttl: Span, publication: Publication, stamp: Option<Box<Stamp>>) -> usize {
+    let seen = bring(step, ttl, publication, stamp);
+    let followers = step.queue.len();
+    // What is kept for a while is there for the last of very many, too, who are served in parts.
+    if ttl < KEPT_FOR_ALL || followers <= RESULTS_AT_ONCE {
+        step.refuse_all(&seen);
+    }
+    followers
+}
+
 /// Why `token` does not lead; `None` if it does.
-fn lost(step: &Under<'_>, token: &[u8]) -> Option<Reason> {
+fn lost(step: &Open<'_>, token: &[u8]) -> Option<Reason> {
     let flight = step.state();
     if flight.leader.as_ref().is_some_and(|leader| *leader.token == *token) {
         return None;
@@ -206,11 +244,11 @@ fn lost(step: &Under<'_>, token: &[u8]) -> Option<Reason> {
 }
 
 /// Stores what the leader brought. Returns what followers get.
-fn bring(step: &mut Under<'_>, ttl: Span, publication: Publication) -> Seen {
+fn bring(step: &mut Open<'_>, ttl: Span, publication: Publication, stamp: Option<Box<Stamp>>) -> Seen {
     let now = step.now;
     let fresh_until = now.plus(ttl);
     let kept = |content: Option<Arc<[u8]>>, stale: Span| {
-        FlightEdit::Kept(Cached { content, at: now, fresh_until, stale_until: fresh_until.plus(stale) })
+        FlightEdit::Kept(Cached { content, at: now, fresh_until, stale_until: fresh_until.plus(stale), stamp })
     };
     match publication {
         Publication::Value { bytes, stale } => {
@@ -232,7 +270,7 @@ fn bring(step: &mut Under<'_>, ttl: Span, publication: Publication) -> Seen {
     }
 }
 
-fn replace(step: &mut Under<'_>, ttl: Span, kept: FlightEdit) {
+fn replace(step: &mut Open<'_>, ttl: Span, kept: FlightEdit) {
     if !ttl.is_zero() {
         step.edit(kept);
     } else if step.state().value.is_some() {
@@ -245,7 +283,7 @@ fn replace(step: &mut Under<'_>, ttl: Span, kept: FlightEdit) {
 
 /// What a caller who does not lead is told; `None` if it has to wait, or may lead.
 fn seen(flight: &Flight, now: Instant) -> Option<Seen> {
-    match look(flight, now) {
+    match look(flight, None, now) {
         Seen::Miss => None,
         Seen::Stale { .. } if may_lead(flight, now) => None,
         seen => Some(seen),
@@ -256,11 +294,15 @@ fn may_lead(flight: &Flight, now: Instant) -> bool {
     flight.leader.is_none() && flight.paused(now).is_none()
 }
 
-fn stale_value(flight: &Flight, now: Instant) -> Option<Arc<[u8]>> {
-    flight.stale(now).map(|(bytes, _)| Arc::clone(bytes))
+/// What a leader gets of what was known before: the bytes, and for how long they are still fresh if they are.
+fn known_value(flight: &Flight, request: &LeadRequest, now: Instant) -> (Option<Arc<[u8]>>, Option<Span>) {
+    let known = if request.early.is_some() { flight.servable(now) } else { flight.stale(now) };
+    let Some((bytes, value)) = known else { return (None, None) };
+    let left = now.until(value.fresh_until);
+    (Some(Arc::clone(bytes)), Some(left).filter(|left| !left.is_zero()))
 }
 
-fn ask(step: &mut Under<'_>, token: &[u8], request: LeadRequest, waiting: Option<Waiting>) -> Decision<Lead, Seen> {
+fn ask(step: &mut Open<'_>, token: &[u8], request: LeadRequest, waiting: Option<Waiting>) -> Decision<Lead, Seen> {
     let now = step.now;
     if let Some(leader) = step.state().leader.as_deref().filter(|leader| *leader.token == *token) {
         // The same token again: the same lead, whose lease never ends earlier than was promised.
@@ -269,8 +311,12 @@ fn ask(step: &mut Under<'_>, token: &[u8], request: LeadRequest, waiting: Option
         if later > ends {
             step.time(fence, request.lease, later);
         }
-        let (stale, lease) = (stale_value(step.state(), now), now.until(ends.max(later)));
-        return Decision::Granted(Lead { fence, stale, lease, waited: Span::ZERO });
+        let ((stale, fresh), lease) = (known_value(step.state(), &request, now), now.until(ends.max(later)));
+        return Decision::Granted(Lead { fence, stale, fresh, lease, waited: Span::ZERO });
+    }
+    let is_early = request.early.is_some_and(|percent| step.state().is_nearly_over(percent, now));
+    if is_early && may_lead(step.state(), now) {
+        return Decision::Granted(Machine::grant(step, token, &request, Span::ZERO, now));
     }
     if let Some(seen) = seen(step.state(), now) {
         return Decision::Refused(seen);
@@ -397,7 +443,7 @@ impl Machine for Flights {
     }
 
     /// Everybody gets what can be seen; one leads if nobody does. A lead that is over ends first.
-    fn turn(step: &Under<'_>, _head: &Waiter<LeadRequest>, _at: Instant) -> Turn<Seen> {
+    fn turn(step: &Open<'_>, _head: &Waiter<LeadRequest>, _at: Instant) -> Turn<Seen> {
         let (flight, now) = (step.state(), step.now);
         if flight.lease().is_some_and(|lease| lease.ends <= now) {
             return Turn::Wait;
@@ -409,12 +455,15 @@ impl Machine for Flights {
         }
     }
 
-    fn grant(step: &mut Under<'_>, token: &[u8], request: &LeadRequest, waited: Span, _at: Instant) -> Lead {
+    fn grant(step: &mut Open<'_>, token: &[u8], request: &LeadRequest, waited: Span, _at: Instant) -> Lead {
         let (now, lease) = (step.now, request.lease);
         let fence = step.issue_fence();
-        let leader = Leader { token: token.into(), fence, since: now, lease, ends: now.plus(lease) };
+        // A follower knows the name as it was when it came; a load that was voided since has seen it later.
+        let generation = if request.generation == 0 { 0 } else { request.generation.max(step.state().generation) };
+        let leader = Leader { token: token.into(), fence, since: now, lease, ends: now.plus(lease), generation };
         step.edit(FlightEdit::Led(Box::new(leader)));
-        Lead { fence, stale: stale_value(step.state(), now), lease, waited }
+        let (stale, fresh) = known_value(step.state(), request, now);
+        Lead { fence, stale, fresh, lease, waited }
     }
 
     fn timed_out(

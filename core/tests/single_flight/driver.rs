@@ -220,7 +220,7 @@ fn ask_model(model: &mut Model, call: &Call, key: &Key) -> Said {
 // The machine's words in those of the model.
 
 fn led(lead: Lead) -> Said {
-    let Lead { fence, stale, lease, waited } = lead;
+    let Lead { fence, stale, lease, waited, .. } = lead;
     Said::Lead { fence, stale: stale.map(|bytes| bytes.to_vec()), lease: lease.as_us(), waited: waited.as_us() }
 }
 

@@ -145,11 +145,16 @@ impl Key {
     pub fn join(&mut self, token: &str, wish: Wish) -> Joined {
         self.calls += 1;
         let id = self.calls;
-        let ask = LeadRequest { lease: Span::from_us(wish.lease), bind_to: wish.bind_to.map(binding) };
+        let ask = LeadRequest {
+            lease: Span::from_us(wish.lease),
+            bind_to: wish.bind_to.map(binding),
+            generation: 0,
+            early: None,
+        };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open: a caller that is told at once is not told again.
         self.open.push(id);
-        let verdict = self.step(|key, setting| single_flight::join(key, token.as_bytes(), ask, waiting, setting));
+        let verdict = self.step(|key, setting| single_flight::join(key, token.as_bytes(), ask, waiting, None, setting));
         let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
         if verdict == Joined::Queued {
             self.open.push(open);
@@ -181,7 +186,7 @@ impl Key {
 
     pub fn publish(&mut self, token: &str, ttl: i64, publication: Publication) -> Published {
         let ttl = Span::from_us(ttl);
-        self.step(|key, setting| single_flight::publish(key, token.as_bytes(), ttl, publication, setting))
+        self.step(|key, setting| single_flight::publish(key, token.as_bytes(), ttl, publication, None, setting))
     }
 
     pub fn abandon(&mut self, token: &str, retry: Option<i64>) -> Abandoned {
@@ -228,7 +233,7 @@ impl Key {
     }
 
     pub fn look(&self) -> Seen {
-        single_flight::look(&self.flight, Instant::from_us(self.now))
+        single_flight::look(&self.flight, None, Instant::from_us(self.now))
     }
 
     /// The clock shows `by` more, or less; whatever is due happens.

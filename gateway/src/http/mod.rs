@@ -23,6 +23,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use resil::operator::{KeyRow, RowField};
 use serde_json::Value;
 
 pub use self::checks::{ClientRates, Hosts};

@@ -1,4 +1,5 @@
-//! The types whose values are their state, boxed: `resil-brk`, a circuit breaker, and `resil-win`, the log of a window.
+//! The types whose values are their state, boxed: `resil-brk`, a circuit breaker, `resil-win`, the log of a window, and
+//! `resil-gen`, the generations of a cache name.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -8,6 +9,7 @@ use std::sync::atomic::AtomicPtr;
 use redis_module::raw;
 use resil_core::Plain;
 use resil_core::circuit_breaker::Breaker;
+use resil_core::generations::Generations;
 use resil_core::window::{Window, WindowChange};
 use resil_wire::overview::OverviewKind;
 
@@ -235,6 +237,12 @@ impl PlainType for Breaker {
             states.raise(by);
         }
     }
+}
+
+impl PlainType for Generations {
+    const TYPE_NAME: &'static CStr = c"resil-gen";
+    const INFO_NAME: &'static str = "generations";
+    type Mark = ();
 }
 
 impl PlainType for Window {

@@ -3,7 +3,13 @@ import type { Away, Serializer, Duration } from './common.js';
 
 export interface CacheSettings {
   ttl?: Duration; negativeTtl?: Duration; stale?: Duration; errorTtl?: Duration; retry?: Duration; onError?: 'share' | 'propagate';
-  loadTimeout?: Duration; lease?: Duration; localTtl?: Duration; localSize?: number; whenAway?: Away;
+  loadTimeout?: Duration; lease?: Duration; localTtl?: Duration; localSize?: number;
+  /** In the last so many percent of its ttl a value is loaded anew by one caller, while everybody has the fresh one. */
+  early?: number;
+  /** Ttls are shorter at random by up to so many percent. */
+  jitter?: number;
+  /** How long callers in the process that loads wait while there is a stale value. */
+  softTimeout?: Duration; whenAway?: Away;
   /** How values are written. */
   serializer?: Serializer;
 }

@@ -149,6 +149,9 @@ class CacheSettings(TypedDict, total=False):
     lease: Duration
     local_ttl: Duration
     local_size: int
+    early: int
+    jitter: int
+    soft_timeout: Duration
     when_away: Away
 
 

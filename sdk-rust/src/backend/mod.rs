@@ -129,6 +129,15 @@ impl Backend {
         }
     }
 
+    /// Keys have slots, and those of one command have to be in the same.
+    pub fn is_cluster(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.is_cluster(),
+            _ => false,
+        }
+    }
+
     /// What a holding hangs on: the shared connection, if there is one whose number is known.
     pub fn bind(&self) -> Bind {
         match self {

@@ -19,6 +19,7 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Wait;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
+use super::entry::{CacheEntry, CallOptions, check_tags};
 use super::meters::Load;
 use super::table::{FlightLead, FoundIn, Landing};
 use super::tier::Rule;
@@ -43,7 +44,7 @@ pub(super) enum LoaderError<E> {
 
 /// What became of a load.
 enum LoadResult {
-    Value(Bytes),
+    Value(CacheEntry),
     Nothing,
     /// Tell others this.
     Error(Landing, Arc<str>),
@@ -68,18 +69,41 @@ impl LeadState {
     }
 }
 
+/// What was known before a load.
+struct Known {
+    bytes: Bytes,
+    /// It is loaded anew before its ttl is over.
+    is_fresh: bool,
+}
+
+impl Known {
+    fn landing(&self) -> Landing {
+        Landing::Found { bytes: self.bytes.clone(), age: None, stale: !self.is_fresh, source: FoundIn::Known }
+    }
+}
+
 pub(super) struct Flight<L> {
     pub core: Arc<CacheCore>,
-    /// The key as the server knows it.
+    /// The key as the server knows it, and that of the cache's name.
     pub key: String,
+    pub name_key: String,
+    pub options: Arc<CallOptions>,
     pub token: String,
     pub slot: Slot<L>,
 }
 
 impl<L> Flight<L> {
-    pub fn new(core: &Arc<CacheCore>, key: &str, slot: &Slot<L>) -> Self {
+    pub fn new(core: &Arc<CacheCore>, key: &str, options: &Arc<CallOptions>, slot: &Slot<L>) -> Self {
         let token = crate::idempotency::token::fresh_token(&core.client);
-        Self { core: Arc::clone(core), key: core.server_key(key), token, slot: Arc::clone(slot) }
+        let layout = &core.table.layout;
+        Self {
+            core: Arc::clone(core),
+            key: layout.value_key(key),
+            name_key: layout.name_key(key),
+            options: Arc::clone(options),
+            token,
+            slot: Arc::clone(slot),
+        }
     }
 
     pub fn join_command(&self, wait: Duration) -> Command<'_> {
@@ -87,6 +111,8 @@ impl<L> Flight<L> {
             key: self.key.as_bytes(),
             token: self.token.as_bytes(),
             lease: span(self.core.settings.lease),
+            under: Some(self.name_key.as_bytes()),
+            early: Some(self.core.settings.early).filter(|percent| *percent > 0),
             wait: Wait::blocked(span(wait)),
             // A process that dies is followed at once. One whose connection is cut loads once in vain.
             bind: self.core.client.backend().bind(),
@@ -130,7 +156,7 @@ impl<L> Flight<L> {
 impl<L, Fut, E> Flight<L>
 where
     L: FnOnce(String) -> Fut + Send,
-    Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send,
+    Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send,
     E: Display + Send + Sync + 'static,
 {
     /// `first` is the answer to JOIN if it is known already.
@@ -176,7 +202,12 @@ where
             match answer {
                 Reply::Joined(Joined::Lead { stale, waited_ms, .. }) => {
                     let granted_at = sent.saturating_add(from_ms(waited_ms));
-                    return Ok(self.lead(lead, stale.map(Bytes::from_owner), granted_at).await);
+                    let known = stale.map(|bytes| Known { bytes: Bytes::from_owner(bytes), is_fresh: false });
+                    return Ok(self.lead(lead, known, granted_at).await);
+                }
+                Reply::Joined(Joined::Early { bytes, .. }) => {
+                    let known = Known { bytes: Bytes::from_owner(bytes), is_fresh: true };
+                    return Ok(self.lead(lead, Some(known), sent).await);
                 }
                 Reply::Joined(Joined::Busy { .. }) => {
                     return Ok(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }));
@@ -185,7 +216,8 @@ where
                 Reply::Joined(Joined::Value { .. } | Joined::Stale { .. }) if !has_renewed => {
                     has_renewed = true;
                     deadline = clock.now().saturating_add(self.core.settings.load_timeout);
-                    let call = InvalidateCall { key: self.key.as_bytes(), soft: false };
+                    let (key, under) = (self.key.as_bytes(), Some(self.name_key.as_bytes()));
+                    let call = InvalidateCall { key, soft: false, under };
                     client.backend().call(&Command::FlightInvalidate(call)).await?;
                 }
                 Reply::Joined(Joined::Value { .. } | Joined::Stale { .. }) => return Ok(self.too_old()),
@@ -231,13 +263,14 @@ where
                 });
                 self.count(&came, begun);
                 match came {
-                    LoadResult::Value(bytes) if !lead.rule.takes(&bytes) => self.too_old(),
-                    LoadResult::Value(bytes) => {
-                        lead.keep(Some(&bytes), Duration::ZERO, self.core.settings.ttl, clock.now());
+                    LoadResult::Value(entry) if !lead.rule.takes(&entry.bytes) => self.too_old(),
+                    LoadResult::Value(entry) => {
+                        let (bytes, ttl) = (entry.bytes.clone(), self.ttl_of(&entry));
+                        lead.keep_alone(Some(&bytes), ttl, clock.now());
                         Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: FoundIn::Load }
                     }
                     LoadResult::Nothing => {
-                        lead.keep(None, Duration::ZERO, self.core.settings.negative_ttl, clock.now());
+                        lead.keep_alone(None, self.core.settings.negative_ttl, clock.now());
                         Landing::Empty { source: FoundIn::Load }
                     }
                     LoadResult::Error(landing, _) | LoadResult::GaveUp(landing) => landing,
@@ -267,7 +300,15 @@ where
         };
         let key = key.to_owned();
         match AssertUnwindSafe(async move { loader(key).await }).catch_unwind().await {
-            Ok(Ok(Some(bytes))) => LoadResult::Value(bytes),
+            Ok(Ok(Some(mut entry))) => {
+                entry.tags.extend(self.options.tags.iter().cloned());
+                entry.tags.sort_unstable();
+                entry.tags.dedup();
+                match check_tags(&entry.tags) {
+                    Ok(()) => LoadResult::Value(entry),
+                    Err(error) => LoadResult::GaveUp(Landing::Failed(error)),
+                }
+            }
             Ok(Ok(None)) => LoadResult::Nothing,
             Ok(Err(LoaderError::Theirs(error))) => {
                 let message: Arc<str> = error.to_string().into();
@@ -279,13 +320,25 @@ where
         }
     }
 
-    /// It is ours to load. `stale` is what was known before.
-    async fn lead(&self, lead: &FlightLead, stale: Option<Bytes>, granted_at: Duration) -> Landing {
+    /// How long what was loaded is fresh, a little less at random, so that what was loaded together is not over together.
+    fn ttl_of(&self, entry: &CacheEntry) -> Duration {
+        if !entry.keep {
+            return Duration::ZERO;
+        }
+        let ttl = entry.ttl.or(self.options.ttl).unwrap_or(self.core.settings.ttl);
+        self.core.jittered(ttl)
+    }
+
+    /// It is ours to load. `known` is what was known before.
+    async fn lead(&self, lead: &FlightLead, known: Option<Known>, granted_at: Duration) -> Landing {
         let (settings, clock) = (&self.core.settings, self.core.client.clock());
-        if let Some(bytes) = stale.as_ref().filter(|bytes| lead.rule.takes(bytes)) {
+        let fallback = known.as_ref().filter(|known| lead.rule.takes(&known.bytes)).map(Known::landing);
+        let soft_timeout = self.options.soft_timeout.unwrap_or(settings.soft_timeout);
+        let is_fresh = known.as_ref().is_some_and(|known| known.is_fresh);
+        if let Some(landing) = fallback.as_ref().filter(|_| soft_timeout.is_zero() || is_fresh) {
             // Served at once, and loaded anew behind their backs. Later callers learn from the server whether
             // it may still have the stale one: only the server knows how long.
-            lead.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true, source: FoundIn::Known });
+            lead.land(landing.clone());
         }
         let lease =
             Lease::new(LeaseKind::Flight, self.key.as_str().into(), self.token.clone(), settings.lease, granted_at);
@@ -293,11 +346,19 @@ where
         let (begun, came) = (clock.now(), {
             let mut loading = pin!(self.load(&lead.key));
             let mut timeout = pin!(clock.sleep(settings.load_timeout));
-            let mut is_lost = false;
+            let mut soft = pin!(clock.sleep(soft_timeout));
+            let (mut is_lost, mut is_patient) = (false, !soft_timeout.is_zero());
             loop {
                 tokio::select! {
                     biased;
                     came = &mut loading => break came,
+                    () = &mut soft, if is_patient => {
+                        // They have what there is; the load goes on, and is kept.
+                        is_patient = false;
+                        if let Some(landing) = &fallback {
+                            lead.land(landing.clone());
+                        }
+                    }
                     () = &mut timeout => break self.timed_out(),
                     () = kept.lost.cancelled(), if !is_lost => {
                         // Perhaps invalidated: those who come from now on are not to see what is being loaded.
@@ -312,8 +373,9 @@ where
         // Before anything is published: see `table`.
         lead.detach();
         match came {
-            LoadResult::Value(bytes) => {
-                if let (Rule::AtLeast(_), Some(known)) = (lead.rule, stale)
+            LoadResult::Value(entry) => {
+                let bytes = entry.bytes.clone();
+                if let (Rule::AtLeast(_), Some(Known { bytes: known, .. })) = (lead.rule, known)
                     && version_of(&known) > version_of(&bytes)
                 {
                     // A source that lags behind does not push out what is newer; that stays for its stale time.
@@ -322,20 +384,23 @@ where
                 }
                 if !lead.rule.takes(&bytes) {
                     // Known to be out of date: for those who wait and do not mind, but not to be kept.
-                    self.publish(Duration::ZERO, Brought::Value { bytes: &bytes, stale: span(Duration::ZERO) }).await;
+                    self.publish(Duration::ZERO, &[], Brought::Value { bytes: &bytes, stale: span(Duration::ZERO) })
+                        .await;
                     return self.too_old();
                 }
-                let brought = Brought::Value { bytes: &bytes, stale: span(settings.stale) };
-                let standing = self.publish(settings.ttl, brought).await;
+                let (ttl, stale) = (self.ttl_of(&entry), if entry.keep { settings.stale } else { Duration::ZERO });
+                let brought = Brought::Value { bytes: &bytes, stale: span(stale) };
+                let standing = self.publish(ttl, &entry.tags, brought).await;
                 if standing == LeadState::Stands {
-                    lead.keep(Some(&bytes), Duration::ZERO, settings.ttl, clock.now());
+                    lead.keep(Some(&bytes), Duration::ZERO, ttl, clock.now());
                 }
                 standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: FoundIn::Load })
             }
             LoadResult::Nothing => {
-                let standing = self.publish(settings.negative_ttl, Brought::Empty).await;
+                let ttl = self.core.jittered(settings.negative_ttl);
+                let standing = self.publish(ttl, &self.options.tags, Brought::Empty).await;
                 if standing == LeadState::Stands {
-                    lead.keep(None, Duration::ZERO, settings.negative_ttl, clock.now());
+                    lead.keep(None, Duration::ZERO, ttl, clock.now());
                 }
                 standing.of(Landing::Empty { source: FoundIn::Load })
             }
@@ -346,22 +411,25 @@ where
                             "" => "unknown error",
                             text => text,
                         };
-                        self.publish(settings.error_ttl, Brought::Error { text: text.as_bytes() }).await;
+                        self.publish(settings.error_ttl, &[], Brought::Error { text: text.as_bytes() }).await;
                     }
                     OnLoadError::Propagate => self.abandon().await,
                 }
-                landing
+                // While there is a stale value an error fails nobody.
+                fallback.unwrap_or(landing)
             }
             LoadResult::GaveUp(landing) => {
                 self.abandon().await;
-                landing
+                fallback.unwrap_or(landing)
             }
         }
     }
 
-    async fn publish(&self, ttl: Duration, brought: Brought<'_>) -> LeadState {
+    async fn publish(&self, ttl: Duration, tags: &[String], brought: Brought<'_>) -> LeadState {
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
-        let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), brought });
+        let under = Some(self.name_key.as_bytes());
+        let tags = tags.iter().map(|tag| tag.as_bytes()).collect();
+        let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), under, tags, brought });
         let mut answer = self.core.client.backend().call(&command).await;
         if matches!(&answer, Err(error) if error.says_away()) {
             answer = self.core.client.backend().call(&command).await;

@@ -3,14 +3,17 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::future::try_join_all;
 use futures_util::{Stream, StreamExt};
 use resil_wire::command::{Command, Reply};
-use resil_wire::single_flight::InvalidateCall;
+use resil_wire::single_flight::{Brought, ClearCall, InvalidateCall, SetCall};
 use tokio::task::JoinHandle;
 
-use super::Cached;
+use super::entry::check_tags;
+use super::{Cached, CallOptions};
 use crate::error::Error;
-use crate::idempotency::token::odd;
+use crate::idempotency::token::{odd, span};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
@@ -27,8 +30,8 @@ impl Cached {
     /// still read the old. True if anything was known.
     ///
     /// A call of [`get`](Self::get) in this process after this returned never sees what was loaded before, and the same
-    /// holds for every process but for replies that were already on their way, and small local tiers, which forget by their own
-    /// ttl. An error means that the other processes were not told: their values live on until their ttl.
+    /// holds for every process but for replies that were already on their way, and local tiers, which hear of it within
+    /// milliseconds. An error means that the other processes were not told: their values live on until their ttl.
     pub async fn invalidate(&self, key: &str) -> Result<bool, Error> {
         self.invalidate_leaving(key, Leaves::Nothing).await
     }
@@ -42,18 +45,83 @@ impl Cached {
         let core = &self.0;
         // Before: a caller that comes while the server is asked does not join what began before. After: nor what began between.
         core.table.forget(key);
-        let server_key = core.server_key(key);
-        let call = InvalidateCall { key: server_key.as_bytes(), soft: leaves == Leaves::Stale };
-        let command = Command::FlightInvalidate(call);
-        let mut answer = core.client.backend().call(&command).await;
-        if matches!(&answer, Err(error) if error.says_away()) {
-            answer = core.client.backend().call(&command).await;
-        }
+        let (value_key, name_key) = (core.table.layout.value_key(key), core.table.layout.name_key(key));
+        let under = Some(name_key.as_bytes());
+        let call = InvalidateCall { key: value_key.as_bytes(), soft: leaves == Leaves::Stale, under };
+        let told = self.say(&Command::FlightInvalidate(call)).await;
         core.table.forget(key);
+        Ok(told? == 1)
+    }
+
+    /// Asks twice if the first answer was lost: to say it again does no harm.
+    async fn say(&self, command: &Command<'_>) -> Result<i64, Error> {
+        let backend = self.0.client.backend();
+        let mut answer = backend.call(command).await;
+        if matches!(&answer, Err(error) if error.says_away()) {
+            answer = backend.call(command).await;
+        }
         match answer? {
-            Reply::Number(number) => Ok(number == 1),
+            Reply::Number(number) => Ok(number),
             other => Err(odd(&other)),
         }
+    }
+
+    /// As [`invalidate`](Self::invalidate), for several keys at once. Returns of how many anything was known. After an error some may
+    /// not have been told.
+    pub async fn invalidate_many(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> Result<usize, Error> {
+        let keys: Vec<_> = keys.into_iter().collect();
+        let known = try_join_all(keys.iter().map(|key| self.invalidate(key.as_ref()))).await?;
+        Ok(known.into_iter().filter(|known| *known).count())
+    }
+
+    /// Everything that was kept with this tag is out of date, and so is every load under way that is to be kept with it. It costs
+    /// the same however many they are. In a cluster each of the 16 parts of the cache is told.
+    pub async fn invalidate_tag(&self, tag: &str) -> Result<(), Error> {
+        check_tags(&[tag.to_owned()])?;
+        self.clear_where(Some(tag)).await
+    }
+
+    /// Everything under this name is out of date, and so is every load under way.
+    pub async fn clear(&self) -> Result<(), Error> {
+        self.clear_where(None).await
+    }
+
+    async fn clear_where(&self, tag: Option<&str>) -> Result<(), Error> {
+        let table = &self.0.table;
+        table.forget_all();
+        let name_keys = table.layout.name_keys();
+        let tell = |name_key: &String| {
+            let name_key = name_key.clone();
+            async move {
+                let tags = tag.into_iter().map(str::as_bytes).collect();
+                let call = ClearCall { name: name_key.as_bytes(), tags, soft: false };
+                self.say(&Command::FlightClear(call)).await
+            }
+        };
+        let told = try_join_all(name_keys.iter().map(tell)).await;
+        table.forget_all();
+        told.map(drop)
+    }
+
+    /// Keeps a value that is known without a load: it was just written, say. A load under way is void, and who waits for it gets
+    /// this. Call it **after** the change is committed. Of two that set the same key at the same time either may be the last: where that
+    /// matters, [`invalidate`](Self::invalidate).
+    pub async fn set(&self, key: &str, value: impl Into<Bytes>, options: CallOptions) -> Result<(), Error> {
+        options.validate()?;
+        let (core, value) = (&self.0, value.into());
+        core.table.forget(key);
+        let (value_key, name_key) = (core.table.layout.value_key(key), core.table.layout.name_key(key));
+        let ttl = core.jittered(options.ttl.unwrap_or(core.settings.ttl));
+        let call = SetCall {
+            key: value_key.as_bytes(),
+            ttl: span(ttl),
+            under: Some(name_key.as_bytes()),
+            tags: options.tags.iter().map(|tag| tag.as_bytes()).collect(),
+            brought: Brought::Value { bytes: &value, stale: span(core.settings.stale) },
+        };
+        let told = self.say(&Command::FlightSet(call)).await;
+        core.table.forget(key);
+        told.map(drop)
     }
 
     /// Invalidates every key that `keys` says, in the background, until it ends, the client closes, or the task is aborted.

@@ -32,16 +32,26 @@
 //! - A server that is away never fails a get, unless told to: each process then loads for itself, still once per key.
 //!
 //! # What does not
-//! While the server is away invalidations do not reach other processes. The small local tier, if there is one, forgets by its own ttl. Work
-//! with an effect is not a load: use [`idempotency`](crate::idempotency).
+//! While the server is away invalidations do not reach other processes. Work with an effect is not a load: use
+//! [`idempotency`](crate::idempotency).
 //!
-//! On the server a key is `resil:cache:<name>:{<key>}`. The words of a loader's error are sent to the other processes, unless
+//! # The local tier
+//! With [`local_ttl`](CacheSettings::local_ttl) a process keeps values in its own memory. It hears what other processes invalidate, within
+//! milliseconds. While it does not hear (its connection is cut, its user may not subscribe) it keeps nothing, but for what it
+//! loads while the server is away; when it hears again it forgets everything: what was invalidated meanwhile is never served after.
+//! A tag, or the whole name, that is invalidated empties the tier: which values it concerns only the server knows.
+//!
+//! On the server a key is `resil:cache:<name>:{<key>}`, and what is known of the name is in `resil:cache:{<name>}`; in a cluster both
+//! are spread over 16 slots. The words of a loader's error are sent to the other processes, unless
 //! [`OnLoadError::Propagate`].
 
+mod entry;
 mod flight;
 mod invalidation;
+mod layout;
 mod loaded;
 mod meters;
+mod settings;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -53,126 +63,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
+pub use self::entry::{CacheEntry, CallOptions};
 use self::flight::{Flight, LoaderError, Slot};
 pub use self::loaded::Loaded;
 use self::meters::{CacheMeters, Load};
-pub(crate) use self::table::Caches;
-use self::table::{CacheTable, FlightEntry, FoundIn, Landing};
+pub use self::settings::{CacheSettings, OnLoadError};
+pub(crate) use self::table::{CacheTable, Caches};
+use self::table::{FlightEntry, FoundIn, Landing};
 use self::tier::{Local, Rule};
 pub use self::versioned::{Versioned, VersionedCached};
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::{Error, Failure};
-use crate::health::Away;
 use crate::keys;
-use crate::settings::setters;
-use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry::{CallEnding, watched};
 
 /// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
 const VANISHED_MAX: u32 = 3;
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// What the others hear of a loader's error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnLoadError {
-    /// Its words: all who wait get them, and so does everybody who comes within the error's ttl.
-    #[default]
-    Share,
-    /// Nothing: after [`CacheSettings::retry`] one of them tries.
-    Propagate,
+/// What is out of date of a cache name, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Invalidated {
+    /// The key as the server knows it.
+    Key(Vec<u8>),
+    Tag(Vec<u8>),
+    All,
 }
 
-/// How long values are kept, and who loads them. Omitted fields have their defaults.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct CacheSettings {
-    /// How long a value is fresh. 60 s by default. With zero, those who wait get it and nothing is kept.
-    #[serde(with = "span_text")]
-    pub ttl: Duration,
-    /// How long it is known that there is no such value. 30 s by default.
-    #[serde(with = "span_text")]
-    pub negative_ttl: Duration,
-    /// How long past its ttl a value is served while one caller loads it anew. Zero by default.
-    #[serde(with = "span_text")]
-    pub stale: Duration,
-    /// How long after an error no caller tries again (callers get the stale value, or the error). 1 s by default. With zero,
-    /// those who wait get the error and the next caller tries.
-    #[serde(with = "span_text")]
-    pub error_ttl: Duration,
-    /// How long after a load that crashed, timed out, or failed under [`OnLoadError::Propagate`] no caller tries again. 1 s by
-    /// default; with zero, the next one tries at once.
-    #[serde(with = "span_text")]
-    pub retry: Duration,
-    pub on_error: OnLoadError,
-    /// How long a load may take, and how long a caller waits for another process' load. 1 ms to 10 min; 3 s by default.
-    #[serde(with = "span_text")]
-    pub load_timeout: Duration,
-    /// How long a process that fell silent while it loads is waited for: 10 ms to 1 day. It is renewed meanwhile. 2 s by default:
-    /// less than callers wait, so that a lead whose leader never heard of it fails nobody.
-    #[serde(with = "span_text")]
-    pub lease: Duration,
-    /// Serves values for that long without asking the server: invalidations by other processes are not seen meanwhile. Zero, the
-    /// default, turns this off.
-    #[serde(with = "span_text")]
-    pub local_ttl: Duration,
-    /// How many values the local tier holds at most. 1,024 by default.
-    pub local_size: usize,
-    /// While the server cannot be reached: `Local` (the default) loads once per key and process, `Open` lets every caller load,
-    /// `Closed` refuses.
-    pub when_away: Away,
-}
-
-impl Default for CacheSettings {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(60),
-            negative_ttl: Duration::from_secs(30),
-            stale: Duration::ZERO,
-            error_ttl: Duration::from_secs(1),
-            retry: Duration::from_secs(1),
-            on_error: OnLoadError::default(),
-            load_timeout: Duration::from_secs(3),
-            lease: Duration::from_secs(2),
-            local_ttl: Duration::ZERO,
-            local_size: 1_024,
-            when_away: Away::Local,
+impl Invalidated {
+    /// As it is published. Whatever is not known means everything.
+    #[cfg(feature = "redis")]
+    pub fn read(message: &[u8]) -> Self {
+        if let Some(key) = message.strip_prefix(b"key ") {
+            Self::Key(key.to_vec())
+        } else if let Some(tag) = message.strip_prefix(b"tag ") {
+            Self::Tag(tag.to_vec())
+        } else {
+            Self::All
         }
-    }
-}
-
-setters! {
-    CacheSettings {
-        ttl: Duration, negative_ttl: Duration, stale: Duration, error_ttl: Duration, retry: Duration, on_error: OnLoadError,
-        load_timeout: Duration, lease: Duration, local_ttl: Duration, local_size: usize, when_away: Away,
-    }
-}
-
-impl CacheSettings {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub fn validate(&self) -> Result<(), Error> {
-        for (field, given) in [
-            ("ttl", self.ttl),
-            ("negativeTtl", self.negative_ttl),
-            ("stale", self.stale),
-            ("errorTtl", self.error_ttl),
-            ("retry", self.retry),
-            ("localTtl", self.local_ttl),
-        ] {
-            check_span(field, given, Duration::ZERO, 366 * DAY)?;
-        }
-        check_span("loadTimeout", self.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
-        check_span("lease", self.lease, Duration::from_millis(10), DAY)?;
-        check_number("localSize", self.local_size, 1, usize::MAX)
     }
 }
 
@@ -192,8 +126,32 @@ impl Client {
         keys::check_name(name)?;
         settings.validate()?;
         self.inner().health.add(format!("cached:{name}").into(), settings.when_away);
-        let (meters, table) = (CacheMeters::new(name), self.inner().caches.table(kind, name));
-        Ok(Cached(Arc::new(CacheCore { client: self.clone(), kind, name: name.to_owned(), settings, table, meters })))
+        let (meters, in_cluster) = (CacheMeters::new(name), self.backend().is_cluster());
+        let table = self.inner().caches.table(kind, name, in_cluster);
+        if !settings.local_ttl.is_zero() {
+            self.hear_invalidations(&table);
+        }
+        Ok(Cached(Arc::new(CacheCore { client: self.clone(), settings, table, meters })))
+    }
+}
+
+impl Client {
+    /// The local tier of `table` hears what others invalidate.
+    fn hear_invalidations(&self, table: &Arc<CacheTable>) {
+        match self.backend() {
+            Backend::Memory(memory) => {
+                for name_key in table.layout.name_keys() {
+                    let weak = Arc::downgrade(table);
+                    let hear = move |what: &Invalidated| weak.upgrade().map(|table| table.hear(what)).is_some();
+                    memory.hear_invalidations(name_key.as_bytes(), Arc::new(hear));
+                }
+                table.begins_to_hear();
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => self.listen_to_cache(table),
+            // Nobody else is there.
+            _ => table.begins_to_hear(),
+        }
     }
 }
 
@@ -205,9 +163,6 @@ pub struct Cached(Arc<CacheCore>);
 #[derive(Debug)]
 pub(crate) struct CacheCore {
     client: Client,
-    /// For its keys.
-    kind: &'static str,
-    name: String,
     settings: CacheSettings,
     table: Arc<CacheTable>,
     meters: CacheMeters,
@@ -218,8 +173,10 @@ impl CacheCore {
         Local { ttl: self.settings.local_ttl, size: self.settings.local_size }
     }
 
-    fn server_key(&self, key: &str) -> String {
-        keys::under(self.kind, &self.name, key)
+    /// Up to [`jitter`](CacheSettings::jitter) percent less, at random.
+    fn jittered(&self, ttl: Duration) -> Duration {
+        let part = f64::from(self.settings.jitter) / 100.0;
+        if part == 0.0 { ttl } else { ttl.mul_f64(1.0 - part * self.client.inner().options.random.unit()) }
     }
 }
 
@@ -240,9 +197,64 @@ impl Cached {
     {
         let loader = |key| {
             let loading = loader(key);
+            async move { loading.await.map(|bytes| bytes.map(CacheEntry::new)) }
+        };
+        self.get_with(key, CallOptions::default(), loader).await
+    }
+
+    /// As [`get`](Self::get), with options for this call, and a loader that says what is special about what it brings: its
+    /// own ttl, its tags, or that it is not to be kept.
+    ///
+    /// Callers that share a flight share the options of the one that began it.
+    pub async fn get_with<L, Fut, E>(
+        &self,
+        key: &str,
+        options: CallOptions,
+        loader: L,
+    ) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<CacheEntry>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        options.validate()?;
+        let loader = |key| {
+            let loading = loader(key);
             async move { loading.await.map_err(LoaderError::Theirs) }
         };
-        self.fetch(key, Rule::Plain, &slot(loader)).await
+        self.fetch(key, Rule::Plain, &Arc::new(options), &slot(loader)).await
+    }
+
+    /// The values of several keys, in their order, asked for at once; `loader` is called for each that nobody has.
+    pub async fn get_many<L, Fut, E>(
+        &self,
+        keys: impl IntoIterator<Item = impl AsRef<str>>,
+        loader: L,
+    ) -> Result<Vec<Loaded>, Failure<Arc<E>>>
+    where
+        L: Fn(String) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let keys: Vec<_> = keys.into_iter().collect();
+        try_join_all(keys.iter().map(|key| self.get(key.as_ref(), loader.clone()))).await
+    }
+
+    /// Loads `key` anew, and returns what was loaded, while everybody else has the value that was known as a stale one. Who refreshes
+    /// while another process does, or whose load fails, gets the stale one, too.
+    pub async fn refresh<L, Fut, E>(&self, key: &str, loader: L) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        self.invalidate_soft(key).await?;
+        let loader = |key| {
+            let loading = loader(key);
+            async move { loading.await.map(|bytes| bytes.map(CacheEntry::new)) }
+        };
+        let options = CallOptions::new().soft_timeout(self.0.settings.load_timeout);
+        self.get_with(key, options, loader).await
     }
 
     /// As [`get`](Self::get), with values kept as JSON. A kept value that cannot be read as `T` (it was written by
@@ -260,28 +272,35 @@ impl Cached {
                 let Some(value) = loading.await.map_err(LoaderError::Theirs)? else { return Ok(None) };
                 let unwritable = |error| Error::Internal(format!("a value cannot be written as JSON: {error}"));
                 serde_json::to_vec(&value)
-                    .map(|json| Some(json.into()))
+                    .map(|json| Some(CacheEntry::new(json)))
                     .map_err(|error| LoaderError::Ours(unwritable(error)))
             }
         };
         let slot = slot(loader);
         let read = |bytes: Bytes| serde_json::from_slice(&bytes);
-        let loaded = self.fetch(key, Rule::Plain, &slot).await?;
+        let options = Arc::default();
+        let loaded = self.fetch(key, Rule::Plain, &options, &slot).await?;
         if let Ok(loaded) = loaded.try_map(read) {
             return Ok(loaded);
         }
         self.invalidate(key).await?;
         let unreadable = |error| Error::Internal(format!("a value cannot be read from JSON: {error}"));
-        self.fetch(key, Rule::Plain, &slot).await?.try_map(read).map_err(|error| unreadable(error).into())
+        self.fetch(key, Rule::Plain, &options, &slot).await?.try_map(read).map_err(|error| unreadable(error).into())
     }
 
-    async fn fetch<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    async fn fetch<L, Fut, E>(
+        &self,
+        key: &str,
+        rule: Rule,
+        options: &Arc<CallOptions>,
+        slot: &Slot<L>,
+    ) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send + 'static,
+        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
-        let fetching = self.fetch_unwatched(key, rule, slot);
+        let fetching = self.fetch_unwatched(key, rule, options, slot);
         watched!(Cache, "get", &self.0.meters.name, fetching, |loaded| CallEnding::of_work(loaded, |loaded| {
             CallEnding::fine(match loaded {
                 Loaded::Found { stale: true, .. } => "stale",
@@ -291,10 +310,16 @@ impl Cached {
         }))
     }
 
-    async fn fetch_unwatched<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    async fn fetch_unwatched<L, Fut, E>(
+        &self,
+        key: &str,
+        rule: Rule,
+        options: &Arc<CallOptions>,
+        slot: &Slot<L>,
+    ) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send + 'static,
+        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
         let core = &self.0;
@@ -308,7 +333,7 @@ impl Cached {
                 FlightEntry::Kept(landing) => return self.landed(key, landing, slot).await,
                 FlightEntry::Join(flight) => (Began::Another, flight),
                 FlightEntry::First(lead, landing) => {
-                    let flight = Flight::new(core, key, slot);
+                    let flight = Flight::new(core, key, options, slot);
                     // In memory the answer is there at once; most are hits, and need no task.
                     let first = core.client.backend().call_now(&flight.join_command(Duration::ZERO));
                     if let Some(Ok(answer)) = &first
@@ -341,7 +366,7 @@ impl Cached {
     async fn landed<L, Fut, E>(&self, key: &str, landing: Landing, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>>,
+        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>>,
         E: Display + Send + Sync + 'static,
     {
         self.0.meters.got(&landing);
@@ -362,7 +387,7 @@ impl Cached {
     async fn load_alone<L, Fut, E>(&self, key: &str, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>>,
+        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>>,
     {
         let Some(loader) = slot.lock().take() else {
             return Err(Error::Internal("a loader was used twice".to_owned()).into());
@@ -383,7 +408,9 @@ impl Cached {
         meters.loaded(load, client.clock().now().saturating_sub(begun));
         meters.got_alone(load);
         match loaded {
-            Ok(Some(value)) => Ok(Loaded::Found { value, age: Some(Duration::ZERO), stale: false }),
+            Ok(Some(CacheEntry { bytes: value, .. })) => {
+                Ok(Loaded::Found { value, age: Some(Duration::ZERO), stale: false })
+            }
             Ok(None) => Ok(Loaded::NotFound),
             Err(LoaderError::Theirs(error)) => Err(Failure::Inner(Arc::new(error))),
             Err(LoaderError::Ours(error)) => Err(error.into()),

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
+use super::Invalidated;
+use super::layout::Layout;
 use super::tier::{Local, LocalTier, Rule};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -65,7 +67,10 @@ struct Joinable {
 }
 
 #[derive(Debug)]
-pub(crate) struct CacheTable(Mutex<TableState>);
+pub(crate) struct CacheTable {
+    state: Mutex<TableState>,
+    pub layout: Layout,
+}
 
 #[derive(Debug)]
 struct TableState {
@@ -73,6 +78,8 @@ struct TableState {
     tier: LocalTier,
     last_number: u64,
     invalidations: u64,
+    /// What others invalidate is heard of. If not, the tier only has what was loaded while the server was away.
+    is_heard: bool,
 }
 
 /// The tables of a client, by kind and name, for as long as somebody has a handle.
@@ -80,13 +87,13 @@ struct TableState {
 pub(crate) struct Caches(Mutex<HashMap<(&'static str, String), Weak<CacheTable>>>);
 
 impl Caches {
-    pub fn table(&self, kind: &'static str, name: &str) -> Arc<CacheTable> {
+    pub fn table(&self, kind: &'static str, name: &str, in_cluster: bool) -> Arc<CacheTable> {
         let mut tables = self.0.lock();
         if let Some(table) = tables.get(&(kind, name.to_owned())).and_then(Weak::upgrade) {
             return table;
         }
         tables.retain(|_, table| table.strong_count() > 0);
-        let table = CacheTable::new();
+        let table = CacheTable::new(Layout::new(kind, name, in_cluster));
         tables.insert((kind, name.to_owned()), Arc::downgrade(&table));
         table
     }
@@ -99,13 +106,19 @@ pub(super) enum FlightEntry {
 }
 
 impl CacheTable {
-    fn new() -> Arc<Self> {
-        let held = TableState { flights: HashMap::new(), tier: LocalTier::default(), last_number: 0, invalidations: 0 };
-        Arc::new(Self(Mutex::new(held)))
+    fn new(layout: Layout) -> Arc<Self> {
+        let held = TableState {
+            flights: HashMap::new(),
+            tier: LocalTier::default(),
+            last_number: 0,
+            invalidations: 0,
+            is_heard: false,
+        };
+        Arc::new(Self { state: Mutex::new(held), layout })
     }
 
     pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> FlightEntry {
-        let mut held = self.0.lock();
+        let mut held = self.state.lock();
         if let Some(entry) = held.tier.get(key, rule, local, now) {
             return FlightEntry::Kept(match &entry.content {
                 Some(bytes) => {
@@ -130,10 +143,51 @@ impl CacheTable {
 
     /// `key` is out of date: nobody joins what is under way, and nothing of it is kept here.
     pub fn forget(&self, key: &str) {
-        let mut held = self.0.lock();
+        let mut held = self.state.lock();
         held.invalidations += 1;
         held.flights.remove(key);
         held.tier.forget(key);
+    }
+
+    /// Everything is out of date, or may be.
+    pub fn forget_all(&self) {
+        self.state.lock().forget_all();
+    }
+
+    /// From now on it is heard of what others invalidate. What happened before perhaps was not.
+    pub fn begins_to_hear(&self) {
+        let mut held = self.state.lock();
+        if !held.is_heard {
+            held.is_heard = true;
+            held.forget_all();
+        }
+    }
+
+    /// Whatever others invalidate from now on is not heard of.
+    pub fn hears_no_more(&self) {
+        let mut held = self.state.lock();
+        held.is_heard = false;
+        held.forget_all();
+    }
+
+    /// Somebody invalidated something.
+    pub fn hear(&self, what: &Invalidated) {
+        match what {
+            // Which values have the tag only the server knows.
+            Invalidated::All | Invalidated::Tag(_) => self.forget_all(),
+            Invalidated::Key(value_key) => match self.layout.key_in(value_key) {
+                Some(key) => self.forget(key),
+                None => self.forget_all(),
+            },
+        }
+    }
+}
+
+impl TableState {
+    fn forget_all(&mut self) {
+        self.invalidations += 1;
+        self.flights.clear();
+        self.tier.clear();
     }
 }
 
@@ -153,7 +207,7 @@ pub(super) struct FlightLead {
 impl FlightLead {
     /// From now on nobody joins.
     pub fn detach(&self) {
-        let mut held = self.table.0.lock();
+        let mut held = self.table.state.lock();
         let Some(flights) = held.flights.get_mut(&self.key) else { return };
         flights.retain(|flight| flight.number != self.number);
         if flights.is_empty() {
@@ -171,10 +225,19 @@ impl FlightLead {
         });
     }
 
-    /// Keeps a fresh value in the small tier, unless something was invalidated since the flight began.
-    pub fn keep(&self, content: Option<&Bytes>, age: Duration, fresh: Duration, now: Moment) {
-        let mut held = self.table.0.lock();
+    /// Keeps a value that was loaded without the server.
+    pub fn keep_alone(&self, content: Option<&Bytes>, fresh: Duration, now: Moment) {
+        let mut held = self.table.state.lock();
         if held.invalidations == self.invalidations {
+            held.tier.keep(&self.key, self.rule, self.local, content.cloned(), Duration::ZERO, fresh, now);
+        }
+    }
+
+    /// Keeps a fresh value in the small tier, unless something was invalidated since the flight began, or could have been
+    /// unheard.
+    pub fn keep(&self, content: Option<&Bytes>, age: Duration, fresh: Duration, now: Moment) {
+        let mut held = self.table.state.lock();
+        if held.is_heard && held.invalidations == self.invalidations {
             held.tier.keep(&self.key, self.rule, self.local, content.cloned(), age, fresh, now);
         }
     }

@@ -11,6 +11,7 @@ use super::*;
 use crate::backend::scripted::Scripted;
 use crate::clock::Clock;
 use crate::error::Code;
+use crate::health::Away;
 use crate::scripted_scene::{asked, drive, scripted, settle};
 
 const SECOND: Duration = Duration::from_secs(1);

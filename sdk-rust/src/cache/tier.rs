@@ -119,6 +119,11 @@ impl LocalTier {
         self.entries.remove(key);
     }
 
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> (usize, usize) {
         (self.entries.len(), self.order.len())

@@ -20,7 +20,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::flight::LoaderError;
 use super::tier::Rule;
-use super::{Cached, Loaded};
+use super::{CacheEntry, Cached, Loaded};
 use crate::error::{Error, Failure};
 
 const VERSION_BYTES: usize = size_of::<u64>();
@@ -87,11 +87,11 @@ impl VersionedCached {
             let loading = loader(key);
             async move {
                 let loaded = loading.await.map_err(LoaderError::Theirs)?;
-                Ok(loaded.map(|Versioned { version, bytes }| written(version, &bytes)))
+                Ok(loaded.map(|Versioned { version, bytes }| CacheEntry::new(written(version, &bytes))))
             }
         };
         let slot = super::slot(loader);
-        let loaded = self.0.fetch(key, Rule::AtLeast(version), &slot).await?;
+        let loaded = self.0.fetch(key, Rule::AtLeast(version), &Arc::default(), &slot).await?;
         let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
         // Where everybody loads alone nobody has checked it.
         match loaded.value() {

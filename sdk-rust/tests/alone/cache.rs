@@ -13,7 +13,6 @@ use resil::{Client, Code, ConnectSettings, Error, Failure};
 use tokio::task::JoinHandle;
 
 use crate::drive::tasks::{drive_tasks as drive, settle};
-
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(store: &str, clock: &Clock) -> Client {
@@ -392,20 +391,21 @@ async fn events_invalidate_what_they_name() {
 }
 
 #[tokio::test]
-async fn the_local_tier_asks_nobody_for_its_time_and_forgets_what_this_process_invalidates() {
+async fn the_local_tier_asks_nobody_for_its_time_and_hears_what_others_invalidate() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
     let here = users("tier", &clock, |settings| settings.local_ttl(5 * SECOND)).await;
-    let there = users("tier", &clock, |settings| settings).await;
     assert_eq!(text(get(&here, &source).await), "load 1");
-    there.invalidate("42").await.unwrap();
+    raw(&client("tier", &clock).await, &["RES.SFLIGHT", "INVALIDATE", "resil:cache:user:{42}"]).await.unwrap();
     clock.advance(4 * SECOND);
     let Loaded::Found { value, age, stale } = get(&here, &source).await.unwrap() else { panic!() };
     assert_eq!((&value[..], age, stale), (&b"load 1"[..], Some(4 * SECOND), false));
     clock.advance(SECOND);
     assert_eq!(text(get(&here, &source).await), "load 2");
-    here.invalidate("42").await.unwrap();
-    assert_eq!(text(get(&here, &source).await), "load 3");
+    for (cache, expected) in [(&here, "load 3"), (&users("tier", &clock, |settings| settings).await, "load 4")] {
+        cache.invalidate("42").await.unwrap();
+        assert_eq!(text(get(&here, &source).await), expected, "what another process invalidates is heard, too");
+    }
 }
 
 #[tokio::test]
@@ -426,10 +426,9 @@ async fn two_handles_of_one_name_share_their_loads_and_their_local_tier() {
     assert_eq!(text(again.await.unwrap()), "load 2", "what one handle invalidates no other serves");
     let elsewhere = users("handles", &clock, |settings| settings).await;
     elsewhere.invalidate("42").await.unwrap();
-    assert_eq!(text(get(&there, &source).await), "load 2", "kept here for a while");
     let asked = spawn_get(&careful, &source);
     drive(&clock, SECOND).await;
-    assert_eq!(text(asked.await.unwrap()), "load 3", "without a local tier the server is asked");
+    assert_eq!(text(asked.await.unwrap()), "load 3", "what another process invalidates nobody serves");
 }
 
 #[tokio::test]
@@ -513,7 +512,8 @@ async fn a_follower_that_waits_in_vain_is_told_so() {
     let clock = Clock::driven();
     let client = client("vain", &clock).await;
     let users = client.cached("user", CacheSettings::new().load_timeout(3 * SECOND)).unwrap();
-    raw(&client, &["RES.SFLIGHT", "JOIN", "resil:cache:user:{42}", "another", "60s"]).await.unwrap();
+    let join = "RES.SFLIGHT JOIN resil:cache:user:{42} another 60s UNDER resil:cache:{user}";
+    raw(&client, &join.split(' ').collect::<Vec<_>>()).await.unwrap();
     let waiting = spawn_get(&users, &Source::new(&clock, SECOND));
     drive(&clock, 2 * SECOND).await;
     assert!(!waiting.is_finished());

@@ -6,6 +6,7 @@
 mod adaptive_policy;
 mod breaker;
 mod cache;
+mod cache_names;
 mod counted;
 mod cut_short;
 mod dead_letters;

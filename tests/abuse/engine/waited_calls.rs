@@ -262,16 +262,20 @@ impl Generator {
 
     fn flight(&mut self, may_wait: bool) -> Call {
         let flight = ("RES.SFLIGHT", "sfl");
-        match self.rng.u32(0..20) {
+        match self.rng.u32(0..21) {
             0..7 => {
                 let mut call = self.by_owner(flight, "JOIN");
                 call.push(self.lease());
+                self.push_name(&mut call);
                 self.push_waiting(&mut call, may_wait);
                 self.call(call, WaitedAsk::Join)
             }
             7..12 => {
                 let mut call = self.by_worker(flight, "PUBLISH");
                 call.push(if self.rng.u32(0..4) == 0 { b"0".to_vec() } else { self.kept() });
+                if self.push_name(&mut call) && self.rng.bool() {
+                    call.extend([self.cased("TAG"), self.tag()]);
+                }
                 match self.rng.u32(0..4) {
                     0 => call.push(self.cased("EMPTY")),
                     1 => call.extend([self.cased("ERROR"), b"no such table".to_vec()]),
@@ -297,14 +301,48 @@ impl Generator {
                 if self.rng.bool() {
                     call.push(self.cased("SOFT"));
                 }
+                self.push_name(&mut call);
                 self.call(call, WaitedAsk::Number)
             }
             17 | 18 => {
-                let call = self.on(flight, "GET");
+                let mut call = self.on(flight, "GET");
+                self.push_name(&mut call);
                 self.call(call, WaitedAsk::Seen)
+            }
+            19 if self.rng.bool() => {
+                let mut call = self.on(flight, "CLEAR");
+                call[2] = self.name();
+                if self.rng.bool() {
+                    call.extend([self.cased("TAG"), self.tag()]);
+                }
+                self.call(call, WaitedAsk::Number)
+            }
+            19 => {
+                let mut call = self.on(flight, "SET");
+                call.push(self.kept());
+                self.push_name(&mut call);
+                call.extend([self.cased("VALUE"), self.bytes()]);
+                self.call(call, WaitedAsk::Number)
             }
             _ => self.info(flight),
         }
+    }
+
+    /// The key of one of few cache names.
+    fn name(&mut self) -> Vec<u8> {
+        format!("gen:{}", self.rng.u32(0..3)).into_bytes()
+    }
+
+    fn tag(&mut self) -> Vec<u8> {
+        format!("tag-{}", self.rng.u32(0..5)).into_bytes()
+    }
+
+    fn push_name(&mut self, call: &mut Words) -> bool {
+        let has_name = self.rng.bool();
+        if has_name {
+            call.extend([self.cased("UNDER"), self.name()]);
+        }
+        has_name
     }
 
     fn renewal(&mut self, machine: (&str, &str), has_fence: bool) -> Call {

@@ -14,8 +14,8 @@ use resil_core::circuit_breaker::{Batch, Caller, Force, Patch, Permit, Report, W
 use resil_core::idempotency::OnLapse;
 use resil_core::limits::{
     CELLS_MAX, COST_MAX, FENCE_MAX, FILL_MAX, HOLDERS_MAX, INFO_LIMIT_DEFAULT, INFO_LIMIT_MAX, KEEP_DEFAULT,
-    LEASE_CEILING, LEASE_LEAST, OWNER_MAX, PERIOD_MAX, RESERVE_MAX, TALLY_MAX, TEXT_MAX, TTL_MAX, WAIT_CEILING,
-    WAITERS_CEILING, WINDOW_LIMIT_CEILING,
+    LEASE_CEILING, LEASE_LEAST, OWNER_MAX, PERIOD_MAX, RESERVE_MAX, TAG_MAX, TAGS_MAX, TALLY_MAX, TEXT_MAX, TTL_MAX,
+    WAIT_CEILING, WAITERS_CEILING, WINDOW_LIMIT_CEILING,
 };
 use resil_core::rate_limit::cell::Throttle;
 use resil_core::rate_limit::{Ask, Quota};
@@ -29,7 +29,9 @@ use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
 use resil_wire::lock::{AcquireCall, BreakCall, LockRenewCall};
 use resil_wire::mgcra::Mgcra;
-use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
+use resil_wire::single_flight::{
+    AbandonCall, Brought, ClearCall, FlightGetCall, InvalidateCall, JoinCall, PublishCall, SetCall,
+};
 use resil_wire::throttle::ClThrottle;
 use resil_wire::window::Windowed;
 
@@ -321,20 +323,37 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
         });
     let once = (key(), ttl(), unsaid()).prop_map(|(key, ttl, token)| Command::IdempOnce(OnceCall { key, ttl, token }));
     let get = (key(), unsaid()).prop_map(|(key, fingerprint)| Command::IdempGet(GetCall { key, fingerprint }));
-    let join = (key(), owner(), lease(), wait(), bind())
-        .prop_map(|(key, token, lease, wait, bind)| Command::FlightJoin(JoinCall { key, token, lease, wait, bind }));
+    let under = || option::of(Just(b"its name".as_slice()));
+    let join = (key(), owner(), lease(), under(), option::of(1..=99u32), wait(), bind()).prop_map(
+        |(key, token, lease, under, early, wait, bind)| {
+            Command::FlightJoin(JoinCall { key, token, lease, under, early, wait, bind })
+        },
+    );
     let stale = prop_oneof![Just(Span::ZERO), span(Span::ZERO, TTL_MAX)];
     let brought = prop_oneof![
         (bytes(0, 5_000), stale).prop_map(|(bytes, stale)| Brought::Value { bytes, stale }),
         Just(Brought::Empty),
         bytes(1, TEXT_MAX).prop_map(|text| Brought::Error { text }),
     ];
-    let publish = (key(), owner(), span(Span::ZERO, TTL_MAX), brought)
-        .prop_map(|(key, token, ttl, brought)| Command::FlightPublish(PublishCall { key, token, ttl, brought }));
+    let tags = || prop::collection::vec(bytes(1, TAG_MAX), 0..=TAGS_MAX);
+    let place = || (under(), tags()).prop_map(|(under, tags)| (under, if under.is_some() { tags } else { Vec::new() }));
+    let publish = (key(), owner(), span(Span::ZERO, TTL_MAX), place(), brought.clone()).prop_map(
+        |(key, token, ttl, (under, tags), brought)| {
+            Command::FlightPublish(PublishCall { key, token, ttl, under, tags: tags.into(), brought })
+        },
+    );
+    let set =
+        (key(), span(Span::from_ms(1), TTL_MAX), place(), brought).prop_map(|(key, ttl, (under, tags), brought)| {
+            let brought = if let Brought::Error { .. } = brought { Brought::Empty } else { brought };
+            Command::FlightSet(SetCall { key, ttl, under, tags: tags.into(), brought })
+        });
+    let clear = (key(), tags(), any::<bool>())
+        .prop_map(|(name, tags, soft)| Command::FlightClear(ClearCall { name, tags: tags.into(), soft }));
     let abandon = (key(), owner(), option::of(ttl()))
         .prop_map(|(key, token, retry)| Command::FlightAbandon(AbandonCall { key, token, retry }));
-    let invalidate =
-        (key(), any::<bool>()).prop_map(|(key, soft)| Command::FlightInvalidate(InvalidateCall { key, soft }));
+    let invalidate = (key(), any::<bool>(), under())
+        .prop_map(|(key, soft, under)| Command::FlightInvalidate(InvalidateCall { key, soft, under }));
+    let look = (key(), under()).prop_map(|(key, under)| Command::FlightGet(FlightGetCall { key, under }));
     vec![
         begin.boxed(),
         commit.boxed(),
@@ -344,7 +363,9 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
         get.boxed(),
         key().prop_map(Command::IdempInfo).boxed(),
         join.boxed(),
-        key().prop_map(Command::FlightGet).boxed(),
+        look.boxed(),
+        set.boxed(),
+        clear.boxed(),
         publish.boxed(),
         abandon.boxed(),
         renew().prop_map(Command::FlightRenew).boxed(),

@@ -6,7 +6,7 @@
 //! BOUNDTO are plain leases, and a heartbeat has nothing to say.
 //!
 //! # The map
-//! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
+//! - `store`: the keys, in shards, under a `name` each; `names`: what was invalidated of cache names; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`, `ledgers`, `overview`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
 //! - `channels`: who is told of what others did.
@@ -22,6 +22,7 @@ mod keeper;
 mod ledgers;
 mod limits;
 mod name;
+mod names;
 mod overview;
 mod registry;
 mod store;
@@ -50,6 +51,7 @@ pub(crate) use self::channels::{Hear, MemoryNews};
 pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
+use crate::cache::Invalidated;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::policies::watch::PolicyNews;
@@ -165,11 +167,13 @@ impl Memory {
             Command::IdempGet(call) => store.look_at_run(call, when),
             Command::IdempInfo(key) => store.show_record(key, when),
             Command::FlightJoin(call) => store.try_to_lead(call, when),
-            Command::FlightGet(key) => store.look_at_value(key, when),
+            Command::FlightGet(call) => store.look_at_value(call, when),
             Command::FlightPublish(call) => store.publish(call, when),
             Command::FlightAbandon(call) => store.abandon(call, when),
             Command::FlightRenew(call) => store.renew_lead(call, when),
             Command::FlightInvalidate(call) => store.invalidate(call, when),
+            Command::FlightSet(call) => store.set_value(call, when),
+            Command::FlightClear(call) => store.clear_name(call, when),
             Command::FlightInfo(key) => store.show_flight(key, when),
             Command::DlqFail(call) => store.fail(call, when),
             Command::DlqTake(call) => store.try_to_take(call, when),
@@ -220,6 +224,11 @@ impl Memory {
     /// `hear` is told of every transition of a breaker and of every change of a policy.
     pub fn hear_everything(&self, hear: Hear<MemoryNews>) {
         self.store.news.subscribe(EVERYTHING, hear);
+    }
+
+    /// `hear` is told what of a cache name is out of date, by any caller; `name` is its key.
+    pub fn hear_invalidations(&self, name: &[u8], hear: Hear<Invalidated>) {
+        self.store.names.told.subscribe(name, hear);
     }
 
     /// The breaker at `key` is adaptive for as long as the result is kept.

@@ -113,7 +113,7 @@ impl Store {
             State::Flight(waited) => add(&mut rows, "flight", key, waited.queue(), now),
             State::Ledger(waited) => add(&mut rows, "dlq", key, waited.queue(), now),
             State::Guard(waited) => add(&mut rows, "policy", key, waited.queue(), now),
-            State::Tiers(_) | State::Window(_) | State::Breaker(_) => {}
+            State::Tiers(_) | State::Window(_) | State::Breaker(_) | State::Generations(_) => {}
         });
         rows
     }

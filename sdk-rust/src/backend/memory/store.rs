@@ -27,6 +27,7 @@ use super::channels::{Channels, MemoryNews};
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
+use super::names::Names;
 use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -167,6 +168,7 @@ pub(super) struct Store {
     /// Policies that were set or deleted, by their keys; all of them under an empty one.
     pub policies: Channels<PolicyNews>,
     pub news: Channels<MemoryNews>,
+    pub names: Names,
     pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
     /// The keys that were refused most.
@@ -189,6 +191,7 @@ impl Store {
             changes: Channels::default(),
             policies: Channels::default(),
             news: Channels::default(),
+            names: Names::default(),
             baselines: Baselines::default(),
             clock_watch: Mutex::default(),
             denied: Mutex::default(),

@@ -155,6 +155,11 @@ impl Redis {
         self.shared.session().map_or(Bind::None, |session| session.bind)
     }
 
+    pub fn is_cluster(&self) -> bool {
+        let found = || self.shared.session().is_ok_and(|session| matches!(session.door, Door::Cluster(_)));
+        matches!(self.shared.address, Address::Cluster(_)) || found()
+    }
+
     /// Whether every caller can stand in the server's queue. Not while the server is away.
     pub fn queues_everybody(&self) -> bool {
         let Ok(session) = self.shared.session() else { return false };

@@ -22,8 +22,8 @@ fn text(text: &str) -> Value {
 #[test]
 fn a_command_is_written_as_the_server_reads_it_after_what_is_there() {
     let mut outbox = b"before".to_vec();
-    write(&Command::FlightGet(b"key\r\n\0"), &mut outbox);
-    assert_eq!(outbox, b"before*3\r\n$11\r\nRES.SFLIGHT\r\n$3\r\nGET\r\n$6\r\nkey\r\n\0\r\n");
+    write(&Command::FlightInfo(b"key\r\n\0"), &mut outbox);
+    assert_eq!(outbox, b"before*3\r\n$11\r\nRES.SFLIGHT\r\n$4\r\nINFO\r\n$6\r\nkey\r\n\0\r\n");
     outbox.clear();
     write_plain(&["a"; 12], &mut outbox);
     assert_eq!(outbox, format!("*12\r\n{}", "$1\r\na\r\n".repeat(12)).as_bytes());

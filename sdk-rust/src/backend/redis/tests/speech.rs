@@ -2,8 +2,8 @@ use super::*;
 
 #[test]
 fn a_command_is_packed_as_it_is_written() {
-    let packed = packed(&Command::FlightGet(b"key\r\n\0"));
-    assert_eq!(packed.get_packed_command(), b"*3\r\n$11\r\nRES.SFLIGHT\r\n$3\r\nGET\r\n$6\r\nkey\r\n\0\r\n");
+    let packed = packed(&Command::FlightInfo(b"key\r\n\0"));
+    assert_eq!(packed.get_packed_command(), b"*3\r\n$11\r\nRES.SFLIGHT\r\n$4\r\nINFO\r\n$6\r\nkey\r\n\0\r\n");
 }
 
 #[test]

@@ -1,212 +1,17 @@
-//! `RES.SFLIGHT` and its subcommands: the arguments, their bounds, the replies.
+//! What `RES.SFLIGHT` says, as it is written and read back.
 
 use std::sync::Arc;
 
 use resil_core::lease::ends_for;
-use resil_core::limits::{TEXT_MAX, TTL_MAX};
 use resil_core::lock::Reason;
 use resil_core::single_flight::{self, Abandoned, Flight, Lead, Seen, look};
 use resil_core::{Instant, Span};
 
-use crate::argv::{Argv, Refused, Word, quoted};
-use crate::bound::{Length, Named, Text};
-use crate::command::{Allowed, Arguments, Reply};
-use crate::holding::{Bind, Wait, lease, read_reason, write_lost};
-use crate::idempotency::TOKEN;
+use crate::command::Reply;
+use crate::holding::{read_reason, write_lost};
 use crate::reply::{Sink, Unexpected, Value};
-use crate::words::{Words, unless_zero};
 
-const TTL: Length = Length::new("ttl", (Span::ZERO, TTL_MAX));
-const STALE: Length = Length::new("STALE", (Span::ZERO, TTL_MAX));
-const RETRY: Length = Length::new("RETRY", (Span::from_ms(1), TTL_MAX));
-const ERROR: Text = Text::new("ERROR", TEXT_MAX);
-
-fn value_text(allowed: &Allowed) -> Text {
-    Text::or_empty("VALUE", allowed.value_max)
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JoinCall<'a> {
-    pub key: &'a [u8],
-    pub token: &'a [u8],
-    pub lease: Span,
-    pub wait: Wait,
-    pub bind: Bind,
-}
-
-impl<'a> Arguments<'a> for JoinCall<'a> {
-    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
-        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
-        let lease = lease(allowed).take(&mut argv)?;
-        let (mut wait, mut bind) = (None, None);
-        while let Some(word) = argv.word() {
-            if !Wait::take(&mut wait, word, &mut argv, allowed)? && !Bind::take(&mut bind, word, &mut argv, allowed)? {
-                return Err(argv.unexpected(word.0));
-            }
-        }
-        Ok(Self { key, token, lease, wait: wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
-    }
-
-    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
-        TOKEN.check(self.token)?;
-        lease(allowed).check(self.lease)?;
-        self.wait.check(allowed)?;
-        self.bind.check(allowed)
-    }
-
-    fn encode(&self, words: &mut impl Words) {
-        words.word(self.key);
-        words.word(self.token);
-        words.duration(self.lease);
-        self.wait.encode(words);
-        self.bind.encode(words);
-    }
-
-    fn key(&self) -> Option<&'a [u8]> {
-        Some(self.key)
-    }
-
-    fn wait(&self) -> Wait {
-        self.wait
-    }
-}
-
-/// What a leader brings, as it was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Brought<'a> {
-    Value { bytes: &'a [u8], stale: Span },
-    Empty,
-    Error { text: &'a [u8] },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublishCall<'a> {
-    pub key: &'a [u8],
-    pub token: &'a [u8],
-    pub ttl: Span,
-    pub brought: Brought<'a>,
-}
-
-impl<'a> Arguments<'a> for PublishCall<'a> {
-    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
-        let (key, token, ttl) = (argv.bytes("key")?, TOKEN.take(&mut argv)?, TTL.take(&mut argv)?);
-        let kind = argv.bytes("VALUE, EMPTY or ERROR")?;
-        let brought = if Word(kind).is("VALUE") {
-            let bytes = value_text(allowed).take(&mut argv)?;
-            let stale = if argv.take_word("STALE") { STALE.take(&mut argv)? } else { Span::ZERO };
-            Brought::Value { bytes, stale }
-        } else if Word(kind).is("EMPTY") {
-            Brought::Empty
-        } else if Word(kind).is("ERROR") {
-            Brought::Error { text: ERROR.take(&mut argv)? }
-        } else {
-            return Err(Refused::new(format_args!("expected VALUE, EMPTY or ERROR, got {}", quoted(kind))));
-        };
-        argv.finish()?;
-        Ok(Self { key, token, ttl, brought })
-    }
-
-    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
-        TOKEN.check(self.token)?;
-        TTL.check(self.ttl)?;
-        match self.brought {
-            Brought::Value { bytes, stale } => {
-                value_text(allowed).check(bytes)?;
-                STALE.check(stale)
-            }
-            Brought::Empty => Ok(()),
-            Brought::Error { text } => ERROR.check(text),
-        }
-    }
-
-    fn encode(&self, words: &mut impl Words) {
-        words.word(self.key);
-        words.word(self.token);
-        words.duration(self.ttl);
-        match self.brought {
-            Brought::Value { bytes, stale } => {
-                words.word(b"VALUE");
-                words.word(bytes);
-                STALE.write_given(unless_zero(stale), words);
-            }
-            Brought::Empty => words.word(b"EMPTY"),
-            Brought::Error { text } => ERROR.write_given(Some(text), words),
-        }
-    }
-
-    fn key(&self) -> Option<&'a [u8]> {
-        Some(self.key)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AbandonCall<'a> {
-    pub key: &'a [u8],
-    pub token: &'a [u8],
-    pub retry: Option<Span>,
-}
-
-impl<'a> Arguments<'a> for AbandonCall<'a> {
-    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
-        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
-        let mut retry = None;
-        while let Some(word) = argv.word() {
-            if !word.is("RETRY") {
-                return Err(argv.unexpected(word.0));
-            }
-            RETRY.take_once(&mut retry, &mut argv)?;
-        }
-        Ok(Self { key, token, retry })
-    }
-
-    fn check(&self, _: &Allowed) -> Result<(), Refused> {
-        TOKEN.check(self.token)?;
-        RETRY.check_given(self.retry)
-    }
-
-    fn encode(&self, words: &mut impl Words) {
-        words.word(self.key);
-        words.word(self.token);
-        RETRY.write_given(self.retry, words);
-    }
-
-    fn key(&self) -> Option<&'a [u8]> {
-        Some(self.key)
-    }
-}
-
-/// The reply is 1 if there was anything to invalidate, else 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidateCall<'a> {
-    pub key: &'a [u8],
-    pub soft: bool,
-}
-
-impl<'a> Arguments<'a> for InvalidateCall<'a> {
-    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
-        let key = argv.bytes("key")?;
-        let soft = argv.take_word("SOFT");
-        argv.finish()?;
-        Ok(Self { key, soft })
-    }
-
-    fn check(&self, _: &Allowed) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn encode(&self, words: &mut impl Words) {
-        words.word(self.key);
-        if self.soft {
-            words.word(b"SOFT");
-        }
-    }
-
-    fn key(&self) -> Option<&'a [u8]> {
-        Some(self.key)
-    }
-}
-
-/// JOIN and GET: `["LEAD", fence, stale value or nil, waited_ms]`, `["VALUE", bytes, age_ms, fresh_ms]`,
+/// JOIN and GET: `["LEAD", fence, stale value or nil, waited_ms]`, `["EARLY", fence, bytes, fresh_ms]`, `["VALUE", bytes, age_ms, fresh_ms]`,
 /// `["STALE", bytes, age_ms]`, `["EMPTY", age_ms]`, `["ERROR", text]`, `["BUSY", remaining_ms]` or `["MISS"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joined {
@@ -215,6 +20,12 @@ pub enum Joined {
         fence: u64,
         stale: Option<Arc<[u8]>>,
         waited_ms: i64,
+    },
+    /// Only JOIN, with EARLY: it leads while the value is still fresh.
+    Early {
+        fence: u64,
+        bytes: Arc<[u8]>,
+        fresh_ms: i64,
     },
     Value {
         bytes: Arc<[u8]>,
@@ -240,7 +51,11 @@ pub enum Joined {
 
 impl From<Lead> for Joined {
     fn from(lead: Lead) -> Self {
-        Self::Lead { fence: lead.fence, stale: lead.stale, waited_ms: lead.waited.floor_ms() }
+        let Lead { fence, stale, fresh, waited, .. } = lead;
+        match (stale, fresh) {
+            (Some(bytes), Some(fresh)) => Self::Early { fence, bytes, fresh_ms: fresh.floor_ms() },
+            (stale, _) => Self::Lead { fence, stale, waited_ms: waited.floor_ms() },
+        }
     }
 }
 
@@ -268,6 +83,13 @@ impl Joined {
                 sink.integer(fence.cast_signed());
                 sink.text_or_null(stale.as_deref());
                 sink.integer(*waited_ms);
+            }
+            Self::Early { fence, bytes, fresh_ms } => {
+                sink.array(4);
+                sink.text(b"EARLY");
+                sink.integer(fence.cast_signed());
+                sink.text(bytes);
+                sink.integer(*fresh_ms);
             }
             Self::Value { bytes, age_ms, fresh_ms } => {
                 sink.array(4);
@@ -302,7 +124,7 @@ impl Joined {
 
     pub fn read_get(value: Value) -> Result<Self, Unexpected> {
         match Self::read(value)? {
-            Self::Lead { .. } => Err(Unexpected("a reply of GET")),
+            Self::Lead { .. } | Self::Early { .. } => Err(Unexpected("a reply of GET")),
             joined => Ok(joined),
         }
     }
@@ -315,6 +137,9 @@ impl Joined {
                 stale: fields.text_or_null()?.map(Into::into),
                 waited_ms: fields.integer()?,
             },
+            b"EARLY" => {
+                Self::Early { fence: fields.number()?, bytes: fields.text()?.into(), fresh_ms: fields.integer()? }
+            }
             b"VALUE" => {
                 Self::Value { bytes: fields.text()?.into(), age_ms: fields.integer()?, fresh_ms: fields.integer()? }
             }
@@ -323,7 +148,7 @@ impl Joined {
             b"ERROR" => Self::Error { text: fields.text()?.into() },
             b"BUSY" => Self::Busy { remaining_ms: fields.integer()? },
             b"MISS" => Self::Miss,
-            _ => return Err(Unexpected("LEAD, VALUE, STALE, EMPTY, ERROR, BUSY or MISS")),
+            _ => return Err(Unexpected("LEAD, EARLY, VALUE, STALE, EMPTY, ERROR, BUSY or MISS")),
         };
         fields.finish(joined)
     }
@@ -381,7 +206,7 @@ pub fn write_info(
     now: Instant,
     sink: &mut (impl Sink + ?Sized),
 ) {
-    let (value, age, bytes) = match look(flight, now) {
+    let (value, age, bytes) = match look(flight, None, now) {
         Seen::Value { bytes, age, .. } => ("fresh", age, bytes.len() as i64),
         Seen::Stale { bytes, age } => ("stale", age, bytes.len() as i64),
         Seen::Empty { age } => ("empty", age, 0),
