@@ -10,8 +10,8 @@ use resil::dead_letters::{
     CauseCategory, DeadLetters, DeadLettersSettings, Diagnosis, LedgerChange, LetterCase, RedriveProgress, RedriveRate,
     RedriveSettings,
 };
-use resil::operator::KeyKind;
 use resil::operator::KeyFilter;
+use resil::operator::KeyKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -305,7 +305,14 @@ pub async fn audit(State(gateway): State<Arc<Gateway>>, _: Looker, Segments(key)
 
 async fn some_ledgers(gateway: &Gateway) -> Result<Vec<String>, Error> {
     let filter = KeyFilter { limit: LEDGERS_MAX, ..KeyFilter::default() };
-    Ok(gateway.client.operator().ledgers(&filter).await?.into_iter().map(|row| String::from_utf8_lossy(&row.key).into_owned()).collect())
+    Ok(gateway
+        .client
+        .operator()
+        .ledgers(&filter)
+        .await?
+        .into_iter()
+        .map(|row| String::from_utf8_lossy(&row.key).into_owned())
+        .collect())
 }
 
 #[derive(Deserialize)]

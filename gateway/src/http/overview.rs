@@ -8,8 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use resil::health::Status;
 use resil::limiter::Limit;
-use resil::operator::limit_key;
 use resil::operator::KeyFilter;
+use resil::operator::limit_key;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

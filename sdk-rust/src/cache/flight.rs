@@ -146,7 +146,7 @@ impl<L> Flight<L> {
             }
             Joined::Error { text } => {
                 let message = String::from_utf8_lossy(text).into_owned();
-                Some(Landing::Failed(Error::LoadFailed { name: self.core.name.as_str().into(), message }))
+                Some(Landing::Failed(Error::LoadFailed { name: (*self.core.meters.name).into(), message }))
             }
             _ => None,
         }
@@ -242,7 +242,7 @@ where
     }
 
     fn too_old(&self) -> Landing {
-        Landing::Failed(too_old(&self.core.name))
+        Landing::Failed(too_old(&self.core.meters.name))
     }
 
     /// The server does not answer, or refuses.

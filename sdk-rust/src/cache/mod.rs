@@ -375,7 +375,7 @@ impl Cached {
             Landing::Empty { .. } => Ok(Loaded::NotFound),
             Landing::LoadError { error, message } => Err(match error.downcast::<E>() {
                 Ok(error) => Failure::Inner(error),
-                Err(_) => Error::LoadFailed { name: self.0.name.as_str().into(), message: message.to_string() }.into(),
+                Err(_) => Error::LoadFailed { name: (*self.0.meters.name).into(), message: message.to_string() }.into(),
             }),
             Landing::Failed(error) => Err(error.into()),
             Landing::EachAlone => self.load_alone(key, slot).await,

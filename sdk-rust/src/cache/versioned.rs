@@ -95,7 +95,7 @@ impl VersionedCached {
         let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
         // Where everybody loads alone nobody has checked it.
         match loaded.value() {
-            Some(found) if found.version < version => Err(too_old(&self.0.0.name).into()),
+            Some(found) if found.version < version => Err(too_old(&self.0.0.meters.name).into()),
             _ => Ok(loaded),
         }
     }

@@ -2,14 +2,13 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 use opentelemetry::trace::Tracer;
 use resil::telemetry::{BUCKETS_SECONDS, METRICS, MetricCounts, MetricKind, MetricSample, MetricValue};
-use tracing_opentelemetry::PreSampledTracer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 
 /// Call it once, before you make clients and policies.
 pub fn instrument<T>(tracer: T, meter: &Meter)
 where
-    T: Tracer + PreSampledTracer + Send + Sync + 'static,
+    T: Tracer + Send + Sync + 'static,
     T::Span: Send + Sync,
 {
     // Spans: one for each call of a primitive, at debug level.
