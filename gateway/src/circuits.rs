@@ -112,9 +112,9 @@ pub fn judge(known: (u64, State), moved: &Move) -> Told {
     let (generation, state) = known;
     if moved.generation <= generation {
         Told::Known
-    } else if moved.previous_generation == generation {
-        Told::Transition
-    } else if moved.previous_generation < generation && moved.state == state && moved.previous != state {
+    } else if moved.previous_generation == generation
+        || (moved.previous_generation < generation && moved.state == state && moved.previous != state)
+    {
         Told::Transition
     } else {
         Told::Gap

@@ -31,6 +31,9 @@ fn longest(pid: u32, connection: &mut Connection, act: &mut dyn FnMut(&mut Conne
     }
 }
 
+/// A call that is timed; true while there is more to list.
+type TimedCall = Box<dyn FnMut(&mut Connection) -> bool>;
+
 #[test]
 fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
     let server = our_server();
@@ -39,7 +42,7 @@ fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
     each(&mut connection, size(20_000, 200_000), |number| format!("RES.LOCK ACQUIRE l{number} owner 10000s"));
     each(&mut connection, size(20_000, 100_000), |number| format!("RES.BREAKER FORCE b{number} OPEN"));
     each(&mut connection, 20_000, |number| format!("RES.GCRA g{} 1 1h", number % 300));
-    let mut calls: Vec<(&str, Box<dyn FnMut(&mut Connection) -> bool>)> = Vec::new();
+    let mut calls: Vec<(&str, TimedCall)> = Vec::new();
     for kind in ["LOCK", "BREAKER"] {
         let mut cursor = "0".to_owned();
         calls.push((

@@ -214,7 +214,7 @@ proptest! {
                 }
             }
             let told: Vec<_> = key.told.drain(..).filter_map(|(id, told)| told.ok().map(|told| (id, told.ticket))).collect();
-            let (max, active) = (key.view().max.unwrap() as usize, key.view().active);
+            let (max, active) = (key.view().max.unwrap(), key.view().active);
             for (nth, (id, ticket)) in told.iter().enumerate() {
                 let (class, taken) = (classes[id], active + nth - told.len());
                 inside.push(*ticket);

@@ -51,8 +51,8 @@ impl Prober {
     /// Looks at every service, each in its own time, until the gateway ends.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut looking = tokio::task::JoinSet::new();
-        for name in self.services.keys().cloned() {
-            let (prober, stop) = (Arc::clone(&self), stop.clone());
+        for name in self.services.keys() {
+            let (prober, stop, name) = (Arc::clone(&self), stop.clone(), name.clone());
             looking.spawn(async move {
                 while !stop.is_cancelled() {
                     prober.look(&name).await;

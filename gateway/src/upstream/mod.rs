@@ -86,7 +86,7 @@ pub struct Counts {
 
 pub enum Link {
     Grpc(GrpcUpstream),
-    Http(HttpUpstream),
+    Http(Box<HttpUpstream>),
 }
 
 pub struct Upstream {
@@ -130,7 +130,7 @@ impl Upstreams {
             let path = format!("upstreams.{name}");
             let link = match own.kind {
                 UpstreamKind::Grpc => Link::Grpc(GrpcUpstream::new(&path, own)?),
-                UpstreamKind::Http => Link::Http(HttpUpstream::new(&path, own)?),
+                UpstreamKind::Http => Link::Http(Box::new(HttpUpstream::new(&path, own)?)),
             };
             let policy = own.policy.clone().or_else(|| config.policies.default.clone());
             let policy = policy.ok_or_else(|| ConfigError::new(format!("{path}.policy"), "is missing"))?;

@@ -111,7 +111,7 @@ async fn look_again(watched: Weak<Watched>, clock: crate::clock::Clock) {
     }
 }
 
-/// The text of a regular file. Others may have no end, or block whoever opens them.
+/// The text of a regular file. Others may have no end, or block the reader.
 fn read_text(path: &Path) -> std::io::Result<String> {
     let refused = |why: &str| std::io::Error::other(why.to_owned());
     if !std::fs::metadata(path)?.is_file() {

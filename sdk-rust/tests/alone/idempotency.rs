@@ -364,7 +364,7 @@ async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_
             let failure = work.run_json(key, b"", run).await.unwrap_err();
             assert_eq!(failure.code(), Some(Code::ResultUnrecorded), "{failure}");
             let text = failure.to_string();
-            assert!(text.contains(key) && text.contains("is done") && text.contains("JSON"), "{text}");
+            assert!(text.contains("the work pay is done") && text.contains("JSON"), "{text}");
         }
         assert_eq!(runs.load(SeqCst), 1, "{key}");
     }

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
-use indexmap::IndexMap;
-use indexmap::map::RawEntryApiV1;
+use indexmap::{IndexMap, map::RawEntryApiV1};
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::dead_letters::ClockWatch;
