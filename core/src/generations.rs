@@ -168,7 +168,7 @@ impl Generations {
 
     fn next(&self, floor: &mut Floor, now: Instant) -> u64 {
         // The key's own number, which a client may have restored, is not the server's.
-        floor.issue(0, now).max(self.current.saturating_add(1))
+        floor.issue(0, now).max(self.current.saturating_add(1)).min(FENCE_MAX)
     }
 
     fn apply(&mut self, edit: GenerationEdit) {
@@ -395,10 +395,10 @@ pub(crate) fn read_tag(bytes: &mut Reader<'_>) -> Result<Box<[u8]>, Malformed> {
     if tag.is_empty() { Err(Malformed) } else { Ok(tag.into()) }
 }
 
-/// Far from the end of the numbers: it can always be raised.
+/// Whatever a server issues, by any clock, can be read.
 pub(crate) fn read_generation(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
     let generation = bytes.number()?;
-    if generation == 0 || generation > FENCE_MAX / 2 { Err(Malformed) } else { Ok(generation) }
+    if generation == 0 || generation > FENCE_MAX { Err(Malformed) } else { Ok(generation) }
 }
 
 fn write_mark<B: Buffer>(mark: Mark, out: &mut Writer<'_, B>) {

@@ -6,7 +6,7 @@
 use crate::driven::{Say, start_driven};
 use crate::{ask, ticket};
 
-const POLICY: &str = r#"{"timeout":{"attempt":"1s"},"breaker":{"consecutiveFailures":3,"openFor":"700ms","probes":1,"successes":1},"rateLimit":{"limit":6,"period":"2s"},"sharedBulkhead":{"maxConcurrentCalls":3},"retry":{"maxAttempts":3,"initialBackoff":"50ms","budget":{"ttl":"2s","minPerSecond":1,"percent":50}},"shedding":{"background":60,"low":60},"chaos":{"kind":"error","percent":10,"until":"2200-01-01T00:00:00Z"}}"#;
+const POLICY: &str = r#"{"timeout":{"attempt":"1s"},"breaker":{"consecutiveFailures":3,"openFor":"700ms","probes":1,"successes":1},"rateLimit":{"limit":6,"period":"2s"},"sharedBulkhead":{"maxConcurrentCalls":3},"retry":{"maxAttempts":3,"initialBackoff":"50ms","budget":{"ttl":"2s","minPerSecond":1,"percent":50}},"shedding":{"background":60,"low":60},"chaos":{"kind":"error","percent":10,"until":"2150-01-01T00:00:00Z"}}"#;
 const KEYS: [&str; 4] = ["p", "s0", "s1", "s2"];
 const PRIORITIES: [&str; 5] = ["background", "low", "normal", "high", "critical"];
 const REPORTS: [&str; 4] = ["OK", "FAIL", "IGNORE", "CANCEL"];
@@ -15,7 +15,7 @@ const REPORTS: [&str; 4] = ["OK", "FAIL", "IGNORE", "CANCEL"];
 fn a_refusal_leaves_every_digest_unchanged() {
     let mut dice = crate::seed::seeded("refusals");
     let (_server, mut connection) = start_driven();
-    ask(&mut connection, &format!("RES.POLICY SET p {POLICY}"));
+    assert_eq!(ask(&mut connection, &format!("RES.POLICY SET p {POLICY}")), "[1 created]");
     let (mut now_ms, mut tickets, mut refused, mut admitted) = (0, Vec::<String>::new(), 0, 0);
     for step in 0..4_000 {
         connection.clock_at_ms(now_ms);

@@ -110,11 +110,21 @@ impl Fuzz {
         persist_all(&mut self.client);
         wait_for_sync(&self.primary, &self.replica);
         let mut follower = Client::new(&self.replica);
-        assert!(contents(&mut self.client) == contents(&mut follower), "primary and replica hold the same values");
+        assert_eq!(counter(&mut follower, "apply_refused"), 0, "the replica accepts whatever its primary sends");
+        let (here, there) = (contents(&mut self.client), contents(&mut follower));
+        let differ: Vec<String> = here
+            .keys()
+            .chain(there.keys())
+            .filter(|key| here.get(*key) != there.get(*key))
+            .map(|key| {
+                let name = String::from_utf8_lossy(key);
+                format!("{name} ({:?}): {:?}, {:?}", self.client.typed(&format!("TYPE {name}")), here.get(key), there.get(key))
+            })
+            .collect();
+        assert!(differ.is_empty(), "primary and replica hold the same values: {differ:#?}");
         for client in [&mut self.client, &mut follower] {
             assert_no_internal_errors(client);
         }
-        assert_eq!(counter(&mut follower, "apply_refused"), 0, "the replica accepts whatever its primary sends");
     }
 
     /// The slowest command since the last time, by the server's own clock: milliseconds, and what it was.
