@@ -393,3 +393,15 @@ fn tags_that_are_forgotten_count_as_invalidated() {
     assert_eq!(known.validity::<&[u8]>(old, &[]), Validity::Good, "without tags only the whole name counts");
     assert_eq!(known.validity(known.current(), &[b"0"]), Validity::Good);
 }
+
+#[test]
+fn a_replica_reads_what_any_clock_issues() {
+    let mut world = World::new();
+    // The year 2250: far beyond the middle of the numbers.
+    world.now = Instant::from_us(8_800_000_000_000_000);
+    world.join(0, b"first", false, false);
+    world.publish(0, 1, Span::from_secs(60), Span::ZERO);
+    world.play(Op::Clear { tag: Some(0), soft: false });
+    world.play(Op::Set { key: 1, tags: 1 });
+    assert!(world.known.current() > 8_800_000_000_000_000);
+}
