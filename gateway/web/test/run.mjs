@@ -37,5 +37,8 @@ await build({
 });
 const files = readdirSync(made).map((name) => join(made, name));
 const env = { ...process.env, NODE_OPTIONS: "--enable-source-maps", ...(words[0] === "real" ? { RESIL_GATEWAY: words[1] } : {}) };
-const args = what === "fake" ? [...files, ...words] : ["--test", ...files];
-process.exit(spawnSync(process.execPath, args, { stdio: "inherit", env }).status ?? 1);
+// A file of browser tests that fails beside others is run once more, alone, as the other suites do.
+const again = join(root, "..", "..", "scripts", "again");
+const [program, args] =
+  what === "fake" ? [process.execPath, [...files, ...words]] : what === "browser" ? [again, ["node", ...files]] : [process.execPath, ["--test", ...files]];
+process.exit(spawnSync(program, args, { stdio: "inherit", env }).status ?? 1);
