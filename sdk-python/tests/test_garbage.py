@@ -136,6 +136,7 @@ def fresh() -> dict[str, Any]:
         "Outcome": client.idempotent(next(names)).run("k", noop),
         "Loaded": client.cached(next(names)).lookup("k", noop).wait(),
         **letters(client),
+        "Upcasters": resil.Upcasters(),
         "Worker": client.worker(next(names), drain=0.01),
         "Publisher": client.publisher({"type": "stream", "stream": "s", "url": "redis://127.0.0.1:1/"}),
         "Outbox": resil.Outbox(),

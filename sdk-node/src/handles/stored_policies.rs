@@ -56,25 +56,14 @@ methods! { StoredPolicies(policies) {
 /// Changes of stored policies as they come.
 #[napi]
 pub struct PolicyWatch {
-    watch: Arc<Mutex<Option<policies::PolicyWatch>>>,
+    /// Of one caller after the other; none once it is closed.
+    watch: Arc<tokio::sync::Mutex<Option<policies::PolicyWatch>>>,
     closed: CancellationToken,
-}
-
-/// In use by one who waits for the next change, and put back however that ends.
-struct WatchInUse {
-    watch: Option<policies::PolicyWatch>,
-    home: Arc<Mutex<Option<policies::PolicyWatch>>>,
-}
-
-impl Drop for WatchInUse {
-    fn drop(&mut self) {
-        *self.home.lock() = self.watch.take();
-    }
 }
 
 impl PolicyWatch {
     fn of(watch: policies::PolicyWatch) -> Self {
-        Self { watch: Arc::new(Mutex::new(Some(watch))), closed: CancellationToken::new() }
+        Self { watch: Arc::new(tokio::sync::Mutex::new(Some(watch))), closed: CancellationToken::new() }
     }
 }
 
@@ -83,17 +72,14 @@ impl PolicyWatch {
     /// The next change as JSON; none when it is over.
     #[napi]
     pub fn next(&self) -> napi::Result<Word> {
-        let (home, closed) = (Arc::clone(&self.watch), self.closed.clone());
+        let (watch, closed) = (Arc::clone(&self.watch), self.closed.clone());
         run(async move {
-            if closed.is_cancelled() {
-                return Ok(None);
-            }
-            let watch = home.lock().take();
-            let mut in_use = WatchInUse { watch, home };
-            let Some(watch) = &mut in_use.watch else {
-                return Err(Error::InvalidArgument("the next change is asked for already".to_owned()));
-            };
+            let mut turn = watch.lock().await;
+            let Some(watch) = turn.as_mut() else { return Ok(None) };
             let change = closed.run_until_cancelled(watch.next()).await.flatten();
+            if closed.is_cancelled() {
+                *turn = None;
+            }
             change.map(|change| shown(&change)).transpose()
         })
     }
@@ -102,8 +88,10 @@ impl PolicyWatch {
     #[napi]
     pub fn close(&self) {
         self.closed.cancel();
-        let watch = self.watch.lock().take();
-        drop(watch);
+        // A caller that waits for a change lets go of it.
+        if let Ok(mut idle) = self.watch.try_lock() {
+            *idle = None;
+        }
     }
 }
 

@@ -118,7 +118,12 @@ impl Fuzz {
             .filter(|key| here.get(*key) != there.get(*key))
             .map(|key| {
                 let name = String::from_utf8_lossy(key);
-                format!("{name} ({:?}): {:?}, {:?}", self.client.typed(&format!("TYPE {name}")), here.get(key), there.get(key))
+                format!(
+                    "{name} ({:?}): {:?}, {:?}",
+                    self.client.typed(&format!("TYPE {name}")),
+                    here.get(key),
+                    there.get(key)
+                )
             })
             .collect();
         assert!(differ.is_empty(), "primary and replica hold the same values: {differ:#?}");
