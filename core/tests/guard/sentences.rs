@@ -149,6 +149,33 @@ fn the_deadline_counts_from_the_first_enter() {
 }
 
 #[test]
+fn a_retry_that_begins_counts_for_the_whole_window() {
+    let mut key = Key::with(RETRY);
+    let first = key.enter("a").unwrap();
+    key.exit(first.ticket, Report::Fail);
+    key.later(100);
+    let second = key.retry("a", first.ticket).unwrap();
+    key.exit(second.ticket, Report::Ok);
+    assert_eq!(key.view().budget_left, Some(9));
+    key.later(9_900);
+    assert_eq!(key.view().budget_left, Some(9), "within the ten seconds");
+    key.later(1_100);
+    assert_eq!(key.view().budget_left, Some(10));
+}
+
+#[test]
+fn a_call_earns_retries_for_no_longer_than_the_window() {
+    let mut key = Key::with(
+        &RETRY.replace(r#""minPerSecond":1"#, r#""minPerSecond":0"#).replace(r#""percent":0"#, r#""percent":100"#),
+    );
+    let call = key.enter("a").unwrap();
+    key.exit(call.ticket, Report::Ok);
+    assert_eq!(key.view().budget_left, Some(1));
+    key.later(10_000);
+    assert_eq!(key.view().budget_left, Some(0));
+}
+
+#[test]
 fn a_retry_that_lapses_gives_its_budget_back() {
     let mut key = Key::with(
         &RETRY.replace(r#""minPerSecond":1"#, r#""minPerSecond":0"#).replace(r#""percent":0"#, r#""percent":100"#),
