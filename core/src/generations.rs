@@ -33,7 +33,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::codec::{self, Buffer, Malformed, Reader, Writer};
 use crate::limits::{FENCE_MAX, TAG_MAX, TAGS_REMEMBERED};
@@ -224,7 +224,7 @@ pub fn begin(state: &Generations, floor: &mut Floor, now: Instant) -> Step<u64, 
     }
     let generation = floor.issue(0, now);
     let until = now.plus(SPARE);
-    Step::changed(generation, GenerationEdits::from_elem(GenerationEdit::Born { generation, until }, 1))
+    Step::changed(generation, smallvec![GenerationEdit::Born { generation, until }])
 }
 
 /// Something under the name lives until `until`.
@@ -233,7 +233,7 @@ pub fn extend(state: &Generations, until: Instant) -> Step<(), GenerationEdits> 
         return Step::unchanged(());
     }
     let edit = GenerationEdit::Extended { until: until.plus(SPARE) };
-    Step::changed((), GenerationEdits::from_elem(edit, 1))
+    Step::changed((), smallvec![edit])
 }
 
 /// Everything with one of these tags, or without tags everything under the name, is out of date. Returns the generation from

@@ -66,7 +66,29 @@ fn look_around(scene: &mut Scene) {
     scene.ask("INFO resil");
 }
 
+/// Cached values under a name: led, published, set, and made out of date in every way.
+fn cached_values(scene: &mut Scene) {
+    for line in [
+        "RES.SFLIGHT JOIN cached lead 5s UNDER name EARLY 10",
+        "RES.SFLIGHT PUBLISH cached lead 60s UNDER name TAG blue TAG red VALUE bytes",
+        "RES.SFLIGHT GET cached UNDER name",
+        "RES.SFLIGHT CLEAR name TAG blue SOFT",
+        "RES.SFLIGHT JOIN cached other 5s UNDER name",
+        "RES.SFLIGHT SET cached 60s UNDER name TAG red VALUE other",
+        "RES.SFLIGHT CLEAR name TAG red",
+        "RES.SFLIGHT INVALIDATE cached UNDER name",
+        "RES.SFLIGHT CLEAR name",
+        "RES.SFLIGHT SET cached 60s UNDER name VALUE last",
+        "DUMP name",
+        "DEL name",
+        "RES.SFLIGHT GET cached UNDER name",
+    ] {
+        scene.ask(line);
+    }
+}
+
 fn hand_over(scene: &mut Scene) {
+    cached_values(scene);
     scene.ask("RES.BREAKER FORCE forced OPEN FOR 1h THEN PROBE");
     scene.ask("RES.LOCK ACQUIRE raised first 1h");
     scene.ask("RES.LOCK RENEW raised first 1h RAISE 1");
