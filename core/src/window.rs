@@ -40,7 +40,7 @@ use crate::stored::{Plain, Stored};
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     at_us: i64,
     /// Cells admitted up to and including this entry, since `Window::base`.
     total: u64,
@@ -50,7 +50,7 @@ pub struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     period_us: i64,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     head: usize,
     /// The total before the first live entry.
     base: u64,
@@ -175,7 +175,7 @@ impl<'a> LogView<'a> {
 }
 
 impl Window {
-    fn live(&self) -> &[Entry] {
+    fn live(&self) -> &[LogEntry] {
         &self.entries[self.head..]
     }
 
@@ -195,7 +195,7 @@ impl Window {
 
     /// Bytes of the log on the heap.
     pub fn heap_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<LogEntry>()
     }
 
     /// Whether applying `change` may need a larger log: there is no room at the end, nor enough at the front.
@@ -242,7 +242,7 @@ impl Window {
             Some(newest) if newest.at_us >= at_us => newest.total = total,
             _ => {
                 self.make_room();
-                self.entries.push(Entry { at_us, total });
+                self.entries.push(LogEntry { at_us, total });
             }
         }
     }
@@ -253,7 +253,7 @@ impl Window {
         let keep = self.head + self.live().partition_point(|entry| entry.at_us < cut_to_us);
         if keep < self.entries.len() {
             self.entries.truncate(keep);
-            self.entries.push(Entry { at_us: cut_to_us, total });
+            self.entries.push(LogEntry { at_us: cut_to_us, total });
         }
     }
 
@@ -321,13 +321,13 @@ impl Window {
                 return None;
             }
             newest_us = at_us;
-            window.entries.push(Entry { at_us, total });
+            window.entries.push(LogEntry { at_us, total });
         }
         Some(window)
     }
 
     /// Hands the buffer to `relocate`, which may move it: for memory defragmentation.
-    pub fn entries_mut(&mut self) -> &mut Vec<Entry> {
+    pub fn entries_mut(&mut self) -> &mut Vec<LogEntry> {
         &mut self.entries
     }
 }

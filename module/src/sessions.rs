@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::waited::Reason;
-use resil_core::waited::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
+use resil_core::waited::session::{Binding, ClientId, ClosedHolding, Due, HoldingId, Loss, Sessions};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::Bind;
@@ -72,8 +72,8 @@ fn of_close(fence: u64, grace: Span, at: Instant) -> Task {
     if grace.is_zero() { Task::Close(fence) } else { Task::Cut { fence, grace, at } }
 }
 
-fn place(name: &KeyName, fence: u64) -> Place {
-    Place { db: timers::space_of(name.db), key: name.key.clone(), fence }
+fn place(name: &KeyName, fence: u64) -> HoldingId {
+    HoldingId { db: timers::space_of(name.db), key: name.key.clone(), fence }
 }
 
 /// A holding ended by its owner's will.
@@ -142,7 +142,7 @@ pub fn take_closed() -> Option<(KeyName, Task)> {
     if !is_closing() {
         return None;
     }
-    let Closed { place, kind, grace, at } = with(Sessions::take_closed)?;
+    let ClosedHolding { place, kind, grace, at } = with(Sessions::take_closed)?;
     Some((name_of(place.db, kind, place.key), of_close(place.fence, grace, at)))
 }
 
@@ -151,7 +151,7 @@ pub fn closed_at(name: &KeyName, fence: u64) -> Option<Task> {
     if !is_closing() {
         return None;
     }
-    let Closed { grace, at, .. } = with(|sessions| sessions.take_closed_at(&place(name, fence)))?;
+    let ClosedHolding { grace, at, .. } = with(|sessions| sessions.take_closed_at(&place(name, fence)))?;
     Some(of_close(fence, grace, at))
 }
 
@@ -161,7 +161,7 @@ pub fn closed_in(name: &KeyName, most: usize, weigh: impl Fn(u64) -> usize) -> V
         return Vec::new();
     }
     let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key, most, weigh));
-    closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
+    closed.into_iter().map(|ClosedHolding { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
 }
 
 fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> KeyName {

@@ -161,7 +161,7 @@ fn files_open_with_their_idea() {
 }
 
 /// Names that every module may have for its own.
-const COMMON: [&str; 4] = ["Settings", "Error", "Options", "Builder"];
+const COMMON: [&str; 5] = ["Settings", "Config", "Error", "Options", "Builder"];
 
 #[test]
 fn a_type_name_is_defined_once_in_a_crate() {

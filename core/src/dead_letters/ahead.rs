@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 
 use super::entry::Entry;
-use super::ledger::{Batch, Ledger};
+use super::ledger::{Ledger, TakenBatch};
 use crate::time::Instant;
 
 /// What of a message has its texts, nearly always.
@@ -22,7 +22,7 @@ impl Ledger {
     }
 
     /// The entries of a batch, whose messages are about to be copied.
-    pub(super) fn given(&self, batch: &Batch) -> Vec<&Entry> {
+    pub(super) fn given(&self, batch: &TakenBatch) -> Vec<&Entry> {
         let entries: Vec<&Entry> = batch.members().filter_map(|arrival| self.entry(arrival)).collect();
         black_box(entries.iter().fold(0, |all, entry| all ^ entry.message.look_at(COPIED)));
         entries

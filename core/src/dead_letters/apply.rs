@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::done::Done;
 use super::edit::{Added, FailedEdit, Fate, LedgerEdit, TakenEdit};
 use super::entry::{Entry, Word};
-use super::ledger::{Batch, ENDED_AT_ONCE, Ledger, Pace};
+use super::ledger::{ENDED_AT_ONCE, Ledger, Pace, TakenBatch};
 use super::request::{Death, Place};
 use crate::limits::{ARRIVAL_MAX, AUDIT_MAX, COUNTER_MAX, FENCE_MAX, TYPES_MAX};
 use crate::time::{Instant, Span};
@@ -106,14 +106,14 @@ impl Ledger {
         }
     }
 
-    pub(super) fn insert_batch(&mut self, fence: u64, batch: Batch) {
+    pub(super) fn insert_batch(&mut self, fence: u64, batch: TakenBatch) {
         self.by_token.insert(batch.token.clone(), fence);
         self.by_end.insert((batch.ends, fence));
         self.note_lease(batch.ends.minus(batch.length));
         self.batches.insert(fence, batch);
     }
 
-    fn drop_batch(&mut self, fence: u64) -> Option<Batch> {
+    fn drop_batch(&mut self, fence: u64) -> Option<TakenBatch> {
         let batch = self.batches.remove(&fence)?;
         self.by_token.remove(&batch.token);
         self.by_end.remove(&(batch.ends, fence));

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::alert::{Alert, AlertKind};
-use super::case::{Case, Cursor, Discard, Phase, Redrive};
+use super::case::{Case, Cursor, Discard, Redrive, RedriveState};
 use super::ledger::Ledger;
 use super::request::Category;
 use crate::limits::{ALERTS_MAX, CASE_MAX, CASES_MAX, COUNTER_MAX};
@@ -69,8 +69,9 @@ impl Ledger {
 
     pub(super) fn start_redrive(&mut self, number: u32, redrive: Redrive) {
         let Some(case) = self.cases.get_mut(&number) else { return };
-        let is_free = case.redrive.as_ref().is_none_or(|last| last.phase != Phase::Running && last.active == 0);
-        let is_new = redrive.phase == Phase::Running && (redrive.given, redrive.resolved, redrive.died) == (0, 0, 0);
+        let is_free = case.redrive.as_ref().is_none_or(|last| last.phase != RedriveState::Running && last.active == 0);
+        let is_new =
+            redrive.phase == RedriveState::Running && (redrive.given, redrive.resolved, redrive.died) == (0, 0, 0);
         if is_free && is_new && case.is_open() && case.category != Category::Poison {
             case.redrive = Some(redrive);
             self.note_case(number);
@@ -84,10 +85,10 @@ impl Ledger {
         }
     }
 
-    pub(super) fn end_redrive(&mut self, number: u32, phase: Phase) {
+    pub(super) fn end_redrive(&mut self, number: u32, phase: RedriveState) {
         if let Some(redrive) = self.redrive_mut(number)
-            && redrive.phase == Phase::Running
-            && (phase != Phase::Finished || redrive.active == 0)
+            && redrive.phase == RedriveState::Running
+            && (phase != RedriveState::Finished || redrive.active == 0)
         {
             redrive.phase = phase;
             self.note_case(number);
@@ -110,9 +111,9 @@ impl Ledger {
         }
         case.discard = discard;
         if let Some(redrive) = &mut case.redrive
-            && redrive.phase == Phase::Running
+            && redrive.phase == RedriveState::Running
         {
-            redrive.phase = Phase::Finished;
+            redrive.phase = RedriveState::Finished;
         }
         let groups = case.groups.clone();
         self.note_case(number);

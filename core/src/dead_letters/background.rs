@@ -10,7 +10,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use smallvec::SmallVec;
 
 use super::alert::{Alert, AlertKind};
-use super::case::{Case, Cursor, Discard, Phase, Redrive};
+use super::case::{Case, Cursor, Discard, Redrive, RedriveState};
 use super::config::default_rate;
 use super::draw::{BEGINNING, Found, SHALLOW};
 use super::edit::LedgerEdit;
@@ -128,12 +128,12 @@ fn advance(state: &Ledger, number: u32, case: &Case, now: Instant, budget: &mut 
     }
     let Some(redrive) = case.running() else { return };
     if redrive.has_failed() {
-        edits.push(LedgerEdit::RedriveEnded { case: number, phase: Phase::Failed });
+        edits.push(LedgerEdit::RedriveEnded { case: number, phase: RedriveState::Failed });
         let (subject, count) = (number.to_string().into_bytes(), redrive.died.into());
         return edits.push(alert(state, AlertKind::Stopped, subject.into(), count, now, edits));
     }
     if redrive.is_over() {
-        return edits.push(LedgerEdit::RedriveEnded { case: number, phase: Phase::Finished });
+        return edits.push(LedgerEdit::RedriveEnded { case: number, phase: RedriveState::Finished });
     }
     if redrive.draws() && *budget > 0 {
         let (found, looked_at) = state.search(number, redrive, *budget);
@@ -179,7 +179,7 @@ fn searched_in_vain(
         return None;
     }
     let redrive = Redrive {
-        phase: Phase::Running,
+        phase: RedriveState::Running,
         filter: RedriveFilter { until: case.auto_until, ..RedriveFilter::default() },
         left: u32::MAX,
         rate: default_rate(&state.config),

@@ -51,7 +51,7 @@ pub type Cursor = (Instant, u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
-    pub phase: Phase,
+    pub phase: RedriveState,
     pub filter: RedriveFilter,
     /// How many more can be given out.
     pub left: u32,
@@ -73,14 +73,14 @@ pub struct Redrive {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum RedriveState {
     Running,
     Stopped,
     Failed,
     Finished,
 }
 
-impl Phase {
+impl RedriveState {
     pub const ALL: [Self; 4] = [Self::Running, Self::Stopped, Self::Failed, Self::Finished];
 }
 
@@ -91,12 +91,12 @@ impl Case {
 
     /// True if AUTO can begin another redrive: nothing of the last one is left, and it went well.
     pub fn may_begin_by_itself(&self) -> bool {
-        let is_free = self.redrive.as_ref().is_none_or(|last| last.phase == Phase::Finished && last.active == 0);
+        let is_free = self.redrive.as_ref().is_none_or(|last| last.phase == RedriveState::Finished && last.active == 0);
         self.is_open() && self.auto_until.is_some() && is_free
     }
 
     pub fn running(&self) -> Option<&Redrive> {
-        self.redrive.as_ref().filter(|redrive| redrive.phase == Phase::Running)
+        self.redrive.as_ref().filter(|redrive| redrive.phase == RedriveState::Running)
     }
 }
 
@@ -108,7 +108,7 @@ impl Redrive {
 
     /// True if TAKE may draw from it.
     pub fn draws(&self) -> bool {
-        self.phase == Phase::Running
+        self.phase == RedriveState::Running
             && !self.is_exhausted
             && self.left > 0
             && !self.is_verifying()
@@ -127,7 +127,7 @@ impl Redrive {
         let is_over = self.active == 0 && (self.is_verifying() || self.is_exhausted || self.left == 0);
         let first = self.given.min(self.first);
         let first_failed = is_over && self.given <= self.first && u64::from(self.resolved) * 2 < u64::from(first);
-        self.phase == Phase::Running && (first_failed || self.outcomes.count_ones() > REDRIVE_OUTCOMES / 2)
+        self.phase == RedriveState::Running && (first_failed || self.outcomes.count_ones() > REDRIVE_OUTCOMES / 2)
     }
 
     /// True if everything was given out and has ended.
@@ -147,12 +147,12 @@ impl Redrive {
 
     pub fn view(&self) -> RedriveView {
         let phase = match self.phase {
-            Phase::Running if self.is_exhausted || self.left == 0 => RedrivePhase::Draining,
-            Phase::Running if self.is_verifying() => RedrivePhase::Verifying,
-            Phase::Running => RedrivePhase::Running,
-            Phase::Stopped => RedrivePhase::Stopped,
-            Phase::Failed => RedrivePhase::Failed,
-            Phase::Finished => RedrivePhase::Finished,
+            RedriveState::Running if self.is_exhausted || self.left == 0 => RedrivePhase::Draining,
+            RedriveState::Running if self.is_verifying() => RedrivePhase::Verifying,
+            RedriveState::Running => RedrivePhase::Running,
+            RedriveState::Stopped => RedrivePhase::Stopped,
+            RedriveState::Failed => RedrivePhase::Failed,
+            RedriveState::Finished => RedrivePhase::Finished,
         };
         let Self { started_at, rate, first, oneshot, is_auto, given, resolved, died, active, .. } = *self;
         RedriveView { phase, started_at, rate, first, oneshot, is_auto, given, resolved, died, active }

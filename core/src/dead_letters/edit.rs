@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::alert::{Alert, AuditRow};
-use super::case::{Case, Cursor, Discard, Phase, Redrive};
+use super::case::{Case, Cursor, Discard, Redrive, RedriveState};
 use super::config::{Class, Config};
-use super::ledger::{Batch, Pace};
+use super::ledger::{Pace, TakenBatch};
 use super::message::Message;
-use super::records::Record;
+use super::records::LedgerRecord;
 use super::request::Death;
 use crate::time::{Instant, Span};
 use crate::waited::End;
@@ -83,7 +83,7 @@ pub enum LedgerEdit {
     },
     RedriveEnded {
         case: u32,
-        phase: Phase,
+        phase: RedriveState,
     },
     CaseClosed {
         case: u32,
@@ -108,7 +108,7 @@ pub enum LedgerEdit {
     /// Whether the ledger is nearly full.
     Filled(bool),
     /// A piece of a stored ledger.
-    Loaded(Box<Record>),
+    Loaded(Box<LedgerRecord>),
 }
 
 impl LedgerEdit {
@@ -161,7 +161,7 @@ pub enum Fate {
 pub struct TakenEdit {
     /// Of the first entry, and of the batch; the others follow.
     pub fence: u64,
-    pub batch: Batch,
+    pub batch: TakenBatch,
     /// The one that is drawn from a redrive, and its case.
     pub drawn: Option<(u64, u32)>,
     /// No redriven entry is given out before this instant, if one was now.

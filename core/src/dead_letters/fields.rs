@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::alert::{Alert, AlertKind, AuditRow};
-use super::case::{Case, Discard, Phase, Redrive};
+use super::case::{Case, Discard, Redrive, RedriveState};
 use super::config::{Class, Config, Jitter, Rate, Retries};
-use super::ledger::{Batch, Pace};
+use super::ledger::{Pace, TakenBatch};
 use super::message::Message;
 use super::request::{Category, Death, RedriveFilter};
 use crate::codec::{Buffer, Malformed, Reader, Writer};
@@ -121,7 +121,7 @@ by_position!(
     Death,
     Category,
     AlertKind,
-    Phase,
+    RedriveState,
     Discard,
     super::entry::Word,
     super::request::Place,
@@ -279,7 +279,7 @@ impl Field for AuditRow {
     }
 }
 
-impl Field for Batch {
+impl Field for TakenBatch {
     fn write<B: Buffer>(&self, out: Out<'_, '_, B>) {
         out.text(&self.token);
         out.text(&self.meta);
@@ -339,7 +339,7 @@ impl Field for Redrive {
     }
 
     fn read(bytes: In<'_, '_>) -> Read<Self> {
-        let (phase, filter, rate) = (Phase::read(bytes)?, RedriveFilter::read(bytes)?, Rate::read(bytes)?);
+        let (phase, filter, rate) = (RedriveState::read(bytes)?, RedriveFilter::read(bytes)?, Rate::read(bytes)?);
         let mut number = || bytes.u32();
         let (left, first, given) = (number()?, number()?, number()?);
         let (resolved, died, outcomes) = (number()?, number()?, number()?);

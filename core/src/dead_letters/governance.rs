@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::alert::AuditRow;
-use super::case::{Case, Discard, Phase, Redrive};
+use super::case::{Case, Discard, Redrive, RedriveState};
 use super::config::{Class, Jitter, default_rate};
 use super::draw::BEGINNING;
 use super::edit::LedgerEdit;
@@ -110,7 +110,7 @@ pub fn redrive(
     }
     let rate = request.rate.unwrap_or_else(|| default_rate(&step.state().config));
     let redrive = Redrive {
-        phase: Phase::Running,
+        phase: RedriveState::Running,
         filter,
         left: request.count.unwrap_or(u32::MAX),
         rate,
@@ -150,7 +150,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
     if case.category == Category::Poison {
         return Err(Refusal::Poison);
     }
-    let is_under_way = |redrive: &Redrive| redrive.phase == Phase::Running || redrive.active > 0;
+    let is_under_way = |redrive: &Redrive| redrive.phase == RedriveState::Running || redrive.active > 0;
     let are_many = !state.notes.active_cases.contains(&request.case) && state.has_many_active_cases();
     if case.redrive.as_ref().is_some_and(is_under_way) || are_many {
         return Err(Refusal::Running);
@@ -197,7 +197,7 @@ pub fn stop(
 ) -> Stepped<Ledgers, Option<RedriveView>> {
     let mut step = OpenStep::begin(key, setting);
     if step.state().cases.get(&number).is_some_and(|case| case.running().is_some()) {
-        step.edit(LedgerEdit::RedriveEnded { case: number, phase: Phase::Stopped });
+        step.edit(LedgerEdit::RedriveEnded { case: number, phase: RedriveState::Stopped });
         audit(&mut step, governor, format!("stop redrive of case {number}"));
     }
     let redrive = step.state().cases.get(&number).and_then(|case| case.redrive.as_ref());

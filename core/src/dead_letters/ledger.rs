@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use super::alert::{Alert, AuditRow, Deaths};
 use super::arrivals::Arrivals;
-use super::case::{Case, Discard, Phase};
+use super::case::{Case, Discard, RedriveState};
 use super::config::Config;
 use super::done::{Done, Dones};
 use super::entry::Entry;
@@ -37,7 +37,7 @@ pub(super) const ENDED_AT_ONCE: usize = 100;
 
 /// The entries that one TAKE got, under one lease. The fence of each is that of the batch and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
+pub struct TakenBatch {
     pub token: Box<[u8]>,
     pub meta: Box<[u8]>,
     pub since: Instant,
@@ -49,7 +49,7 @@ pub struct Batch {
     pub left: usize,
 }
 
-impl Batch {
+impl TakenBatch {
     /// The arrival of the one with so many fences before its own, if it has not ended.
     fn member(&self, position: u64) -> Option<u64> {
         let arrival = *self.members.get(usize::try_from(position).ok()?)?;
@@ -105,7 +105,7 @@ pub struct Ledger {
     pub(super) again: BTreeSet<(Instant, u64)>,
     pub(super) resolved: BTreeSet<(Instant, u64)>,
     pub(super) archived: BTreeSet<(Instant, u64)>,
-    pub(super) batches: BTreeMap<u64, Batch>,
+    pub(super) batches: BTreeMap<u64, TakenBatch>,
     pub(super) by_token: BTreeMap<Box<[u8]>, u64>,
     pub(super) by_end: BTreeSet<(Instant, u64)>,
     pub(super) groups: Groups,
@@ -203,7 +203,7 @@ impl Ledger {
     }
 
     /// The batch that has the entry, if it is taken.
-    pub fn batch_of(&self, entry: &Entry) -> Option<(u64, &Batch)> {
+    pub fn batch_of(&self, entry: &Entry) -> Option<(u64, &TakenBatch)> {
         if entry.place != Place::Taken {
             return None;
         }
@@ -215,7 +215,7 @@ impl Ledger {
         self.batch_of(entry).filter(|(_, batch)| batch.left == 1).map(|(fence, _)| fence)
     }
 
-    pub fn by_token(&self, token: &[u8]) -> Option<(u64, &Batch)> {
+    pub fn by_token(&self, token: &[u8]) -> Option<(u64, &TakenBatch)> {
         let fence = *self.by_token.get(token)?;
         Some((fence, self.batches.get(&fence)?))
     }
@@ -460,7 +460,7 @@ impl Ledger {
                     || case.is_open() && case.auto_until.is_some()
             );
             debug_assert_eq!(redrive.map_or(0, |redrive| redrive.active as usize), active);
-            debug_assert!(redrive.is_none_or(|redrive| redrive.phase != Phase::Finished || active == 0));
+            debug_assert!(redrive.is_none_or(|redrive| redrive.phase != RedriveState::Finished || active == 0));
             let unresolved = |entry: &Entry| entry.is_live() && entry.cases().contains(number);
             debug_assert_eq!(self.all_entries().filter(|entry| unresolved(entry)).count(), case.unresolved as usize);
         }
@@ -484,6 +484,6 @@ impl Spot {
     }
 }
 
-fn as_lease(fence: u64, batch: &Batch) -> Lease<'_> {
+fn as_lease(fence: u64, batch: &TakenBatch) -> Lease<'_> {
     Lease { owner: &batch.token, fence, since: batch.since, length: batch.length, ends: batch.ends }
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::background::{alarms, background};
 use super::edit::{LedgerEdit, LedgerEdits, TakenEdit};
 use super::encoding::{decode_edits, decode_ledger, encode_edits, encode_ledger, encode_pieces, load_piece};
-use super::ledger::{Batch, ENDED_AT_ONCE, Ledger};
+use super::ledger::{ENDED_AT_ONCE, Ledger, TakenBatch};
 use super::request::{NothingDue, TakeRequest, Taken};
 use super::taking::{can_take, choose, nothing_due, taken};
 use crate::codec::{self, Buffer, Malformed};
@@ -174,7 +174,7 @@ impl Machine for Ledgers {
         let drawn = drawn.and_then(|candidate| Some((candidate.arrival, candidate.case?)));
         let pace = redriven.and_then(|candidate| candidate.case).map(|case| step.now.plus(step.state().interval(case)));
         let fence = step.issue_fences(chosen.len().max(1));
-        let batch = Batch {
+        let batch = TakenBatch {
             token: owner.into(),
             meta: request.meta.clone(),
             since: step.now,

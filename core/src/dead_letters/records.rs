@@ -5,13 +5,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::alert::{Alert, AuditRow, Deaths};
-use super::case::{Case, Discard, Phase};
+use super::case::{Case, Discard, RedriveState};
 use super::config::Config;
 use super::done::Done;
 use super::entry::{Entry, Past};
 use super::fields::{Field, In, Out, Read, count, counter, list, read_list, tagged, tagged_alone};
 use super::group::Group;
-use super::ledger::{Aggregate, Batch, Ledger, Numbers, Pace};
+use super::ledger::{Aggregate, Ledger, Numbers, Pace, TakenBatch};
 use super::message::Message;
 use super::request::{Category, Place};
 use super::view::Attempt;
@@ -24,7 +24,7 @@ use crate::time::{Instant, Span};
 
 /// A part of a stored ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum LedgerRecord {
     Head(Box<Head>),
     Group {
         number: u32,
@@ -59,7 +59,7 @@ pub enum Record {
     },
     Batch {
         fence: u64,
-        batch: Batch,
+        batch: TakenBatch,
     },
 }
 
@@ -204,7 +204,7 @@ fn write_entry<B: Buffer>(arrival: u64, entry: &Entry, shares_error: bool, out: 
     }
 }
 
-pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
+pub(super) fn read_record(bytes: In<'_, '_>) -> Read<LedgerRecord> {
     Ok(match bytes.bytes(1)?[0] {
         HEAD => {
             let (arrival, fence) = (counter(bytes)?, bytes.last_fence()?);
@@ -213,10 +213,16 @@ pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
             let numbers = Numbers { arrival, fence, case, alert, audit };
             let last_group = small(bytes)?;
             let (pace, is_nearly_full) = Field::read(bytes)?;
-            Record::Head(Box::new(Head { numbers, last_group, pace, is_nearly_full, config: Config::read(bytes)? }))
+            LedgerRecord::Head(Box::new(Head {
+                numbers,
+                last_group,
+                pace,
+                is_nearly_full,
+                config: Config::read(bytes)?,
+            }))
         }
-        GROUP => Record::Group { number: bytes.u32()?, group: Box::new(read_group(bytes)?) },
-        CASE => Record::Case { number: bytes.u32()?, case: Box::new(Case::read(bytes)?) },
+        GROUP => LedgerRecord::Group { number: bytes.u32()?, group: Box::new(read_group(bytes)?) },
+        CASE => LedgerRecord::Case { number: bytes.u32()?, case: Box::new(Case::read(bytes)?) },
         KIND => {
             let name = Field::read(bytes)?;
             let (since_seen, many_is_out) = (counter(bytes)?, bytes.flag()?);
@@ -227,25 +233,25 @@ pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
                 return Err(Malformed);
             }
             let buckets = buckets.into_iter().map(|(bucket, deaths)| (bucket.cast_signed(), deaths)).collect();
-            Record::Kind { name, deaths: Deaths { since_seen, many_is_out, spiked, buckets } }
+            LedgerRecord::Kind { name, deaths: Deaths { since_seen, many_is_out, spiked, buckets } }
         }
-        ALERT => Record::Alert(Field::read(bytes)?),
-        AUDIT => Record::Audit(Field::read(bytes)?),
+        ALERT => LedgerRecord::Alert(Field::read(bytes)?),
+        AUDIT => LedgerRecord::Audit(Field::read(bytes)?),
         DONE => {
             let id = bytes.owner()?.into();
             let (fence, at) = Field::read(bytes)?;
-            Record::Done { id, done: Done { fence, digest: read_digest(bytes)?, at } }
+            LedgerRecord::Done { id, done: Done { fence, digest: read_digest(bytes)?, at } }
         }
         AGGREGATE => {
             let (name, (held, is_alerted)) = Field::read(bytes)?;
-            Record::Aggregate { name, held, is_alerted }
+            LedgerRecord::Aggregate { name, held, is_alerted }
         }
         ENTRY => {
             let arrival = Field::read(bytes)?;
             let (entry, shares_error) = read_entry(bytes)?;
-            Record::Entry { arrival, entry, shares_error }
+            LedgerRecord::Entry { arrival, entry, shares_error }
         }
-        BATCH => Record::Batch { fence: bytes.fence()?, batch: Field::read(bytes)? },
+        BATCH => LedgerRecord::Batch { fence: bytes.fence()?, batch: Field::read(bytes)? },
         _ => return Err(Malformed),
     })
 }
@@ -303,8 +309,8 @@ fn read_entry(bytes: In<'_, '_>) -> Read<(Entry, bool)> {
 
 impl Ledger {
     /// The first record of a stored ledger.
-    pub(super) fn load_head(&mut self, record: Record) -> Read<()> {
-        let Record::Head(head) = record else { return Err(Malformed) };
+    pub(super) fn load_head(&mut self, record: LedgerRecord) -> Read<()> {
+        let LedgerRecord::Head(head) = record else { return Err(Malformed) };
         let Head { numbers, last_group, pace, is_nearly_full, config } = *head;
         (self.numbers, self.groups.last, self.pace) = (numbers, last_group, pace);
         (self.is_nearly_full, self.config) = (is_nearly_full, config);
@@ -312,9 +318,9 @@ impl Ledger {
     }
 
     /// Takes many over. As with edits, one that does not fit changes nothing.
-    pub(super) fn load_all(&mut self, records: Vec<Record>) {
+    pub(super) fn load_all(&mut self, records: Vec<LedgerRecord>) {
         let ids = records.iter().filter_map(|record| match record {
-            Record::Entry { entry, .. } => Some(entry.message.id()),
+            LedgerRecord::Entry { entry, .. } => Some(entry.message.id()),
             _ => None,
         });
         self.by_id.look_ahead(ids.map(|id| self.by_id.hash(id)));
@@ -325,41 +331,41 @@ impl Ledger {
     }
 
     /// Takes a part of a stored ledger over. If it does not fit what is there, that is an error and nothing is changed.
-    pub(super) fn load(&mut self, record: Record) -> Read<()> {
+    pub(super) fn load(&mut self, record: LedgerRecord) -> Read<()> {
         let fits = match &record {
-            Record::Head(_) => false,
-            Record::Group { number, group } => {
+            LedgerRecord::Head(_) => false,
+            LedgerRecord::Group { number, group } => {
                 let is_new = *number != 0 && *number <= self.groups.last && self.groups.get(*number).is_none();
                 is_new && self.groups.by_name(&group.name).is_none()
             }
-            Record::Case { number, case } => self.case_fits(*number, case),
-            Record::Kind { name, .. } => !self.kinds.contains_key(name) && self.kinds.len() <= TYPES_MAX,
-            Record::Alert(_) => self.alerts.len() < ALERTS_MAX,
-            Record::Audit(_) => self.audit.len() < AUDIT_MAX,
-            Record::Done { .. } => self.dones.len() < DONES_MAX,
-            Record::Aggregate { name, held, is_alerted } => {
+            LedgerRecord::Case { number, case } => self.case_fits(*number, case),
+            LedgerRecord::Kind { name, .. } => !self.kinds.contains_key(name) && self.kinds.len() <= TYPES_MAX,
+            LedgerRecord::Alert(_) => self.alerts.len() < ALERTS_MAX,
+            LedgerRecord::Audit(_) => self.audit.len() < AUDIT_MAX,
+            LedgerRecord::Done { .. } => self.dones.len() < DONES_MAX,
+            LedgerRecord::Aggregate { name, held, is_alerted } => {
                 !name.is_empty() && !self.aggregates.contains_key(name) && (*held || *is_alerted)
             }
-            Record::Entry { arrival, entry, shares_error } => self.entry_fits(*arrival, entry, *shares_error),
-            Record::Batch { fence, batch } => self.batch_fits(*fence, batch),
+            LedgerRecord::Entry { arrival, entry, shares_error } => self.entry_fits(*arrival, entry, *shares_error),
+            LedgerRecord::Batch { fence, batch } => self.batch_fits(*fence, batch),
         };
         if !fits {
             return Err(Malformed);
         }
         match record {
-            Record::Head(_) => {}
-            Record::Group { number, group } => self.groups.insert(number, *group),
-            Record::Case { number, case } => self.load_case(number, *case),
-            Record::Kind { name, deaths } => drop(self.kinds.insert(name, deaths)),
-            Record::Alert(alert) => self.alerts.push_back(alert),
-            Record::Audit(row) => self.audit.push_back(row),
-            Record::Done { id, done } => self.dones.remember(&id, done),
-            Record::Aggregate { name, held, is_alerted } => {
+            LedgerRecord::Head(_) => {}
+            LedgerRecord::Group { number, group } => self.groups.insert(number, *group),
+            LedgerRecord::Case { number, case } => self.load_case(number, *case),
+            LedgerRecord::Kind { name, deaths } => drop(self.kinds.insert(name, deaths)),
+            LedgerRecord::Alert(alert) => self.alerts.push_back(alert),
+            LedgerRecord::Audit(row) => self.audit.push_back(row),
+            LedgerRecord::Done { id, done } => self.dones.remember(&id, done),
+            LedgerRecord::Aggregate { name, held, is_alerted } => {
                 self.notes.held_aggregates += usize::from(held);
                 self.aggregates.insert(name, Aggregate { held, is_alerted, ..Aggregate::default() });
             }
-            Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
-            Record::Batch { fence, batch } => self.load_batch(fence, batch),
+            LedgerRecord::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
+            LedgerRecord::Batch { fence, batch } => self.load_batch(fence, batch),
         }
         Ok(())
     }
@@ -372,7 +378,7 @@ impl Ledger {
         let is_sound = if case.is_open() {
             case.discard == Discard::No && (case.category != Category::Poison || phase.is_none())
         } else {
-            phase != Some(Phase::Running) && (case.discard == Discard::No || case.category == Category::Poison)
+            phase != Some(RedriveState::Running) && (case.discard == Discard::No || case.category == Category::Poison)
         };
         is_new && are_sorted && is_sound && case.groups.iter().all(|group| !covers || self.groups.get(*group).is_some())
     }
@@ -401,7 +407,8 @@ impl Ledger {
             Place::Taken => false,
         };
         let has_group = entry.group == 0 && !shares_error || self.groups.get(entry.group).is_some();
-        let goes_on = |case: &Case| case.redrive.as_ref().is_some_and(|redrive| redrive.phase != Phase::Finished);
+        let goes_on =
+            |case: &Case| case.redrive.as_ref().is_some_and(|redrive| redrive.phase != RedriveState::Finished);
         let is_redriven = entry.cases().contains(&entry.case) && self.cases.get(&entry.case).is_some_and(goes_on);
         let has_case = entry.case == 0 || is_redriven;
         let is_unknown = self.find(entry.message.id()).is_none();
@@ -429,7 +436,7 @@ impl Ledger {
         self.put(arrival, entry);
     }
 
-    fn batch_fits(&self, fence: u64, batch: &Batch) -> bool {
+    fn batch_fits(&self, fence: u64, batch: &TakenBatch) -> bool {
         let is_after = self.batches.last_key_value().is_none_or(|(last, _)| fence > *last);
         let fences = fence..fence + TAKE_MAX as u64;
         let fits = |arrival: &u64| {
@@ -443,7 +450,7 @@ impl Ledger {
             && batch.members.is_sorted_by(|one, other| fence_of(one) < fence_of(other))
     }
 
-    fn load_batch(&mut self, fence: u64, mut batch: Batch) {
+    fn load_batch(&mut self, fence: u64, mut batch: TakenBatch) {
         self.index_loaded();
         let mut members = Vec::new();
         for arrival in batch.members {
@@ -467,7 +474,8 @@ impl Ledger {
         let is_needed = |of: &Aggregate| of.entries > 0 || of.held;
         let aggregates_fit = self.aggregates.values().all(|of| is_needed(of) && (of.parked.is_empty() || of.busy > 0));
         let is_settled = |case: &Case| {
-            let is_finished = case.redrive.as_ref().is_none_or(|of| of.phase != Phase::Finished || of.active == 0);
+            let is_finished =
+                case.redrive.as_ref().is_none_or(|of| of.phase != RedriveState::Finished || of.active == 0);
             is_finished && (case.is_open() || case.unresolved == 0)
         };
         fences_fit && aggregates_fit && self.cases.values().all(is_settled) && !self.groups.list.values().any(unused)

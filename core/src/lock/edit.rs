@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::holder::{Ended, Holder, Mode};
+use super::holder::{EndedHolding, Holder, Mode};
 use super::holders::Holders;
 use crate::time::{Instant, Span};
 use crate::waited::{Crowd, End};
@@ -48,7 +48,7 @@ impl Holders {
             HolderEdit::Ended { fence, at, how } => {
                 let holder = self.remove(fence)?;
                 let held = holder.held(at);
-                self.remember(Ended { fence, at, held, how, owner: holder.into_owner() });
+                self.remember(EndedHolding { fence, at, held, how, owner: holder.into_owner() });
             }
             HolderEdit::AllEnded { at, how } => return Some(self.end_all(at, how)),
         }

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use super::edit::{HolderEdit, HolderEdits};
-use super::holder::{Ended, Holder, Mode};
+use super::holder::{EndedHolding, Holder, Mode};
 use super::holders::Holders;
 use crate::codec::{BULKHEAD, BULKHEAD_EDITS, Buffer, LOCK, LOCK_EDITS, Malformed, Reader, Writer};
 use crate::limits::{ENDS_REMEMBERED, HOLDERS_MAX, INSTANT_MAX_US, OWNER_MAX};
@@ -74,9 +74,9 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
         list.push(holder);
     }
     let mut holders = Holders::from_sorted(list).ok_or(Malformed)?;
-    let mut ended: Vec<Ended> = Vec::new();
+    let mut ended: Vec<EndedHolding> = Vec::new();
     for _ in 0..bytes.count(ENDS_REMEMBERED)? {
-        let end = Ended {
+        let end = EndedHolding {
             owner: bytes.owner()?.into(),
             fence: bytes.fence()?,
             at: bytes.instant()?,

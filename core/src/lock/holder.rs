@@ -118,7 +118,7 @@ impl Holder {
 
 /// An end that is remembered for a while, so that its owner can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedHolding {
     pub owner: Box<[u8]>,
     pub fence: u64,
     pub at: Instant,

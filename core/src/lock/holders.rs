@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::edit::HolderEdit;
 use super::edit::HolderEdits;
-use super::holder::{Ended, Holder, Mode};
+use super::holder::{EndedHolding, Holder, Mode};
 use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE, HOLDERS_MAX};
 use crate::time::{Instant, Span};
 use crate::waited::{CHECKED_IN_FULL, Crowd, End, Ending};
@@ -23,7 +23,7 @@ const GC_STEP: Span = Span::from_secs(64);
 #[derive(Debug, Clone, Default)]
 pub struct Holders {
     store: Store,
-    past: Option<Box<Past>>,
+    past: Option<Box<PastHoldings>>,
 }
 
 /// By what can be seen of them: a fence that a holder surpasses is not worth remembering, but may be remembered.
@@ -38,8 +38,8 @@ impl Eq for Holders {}
 
 /// What is remembered of those who no longer hold.
 #[derive(Debug, Clone, Default)]
-struct Past {
-    ends: SmallVec<[Ended; 1]>,
+struct PastHoldings {
+    ends: SmallVec<[EndedHolding; 1]>,
     last_fence: u64,
 }
 
@@ -160,11 +160,11 @@ impl Holders {
         held.max(self.past.as_ref().map_or(0, |past| past.last_fence))
     }
 
-    pub fn ended(&self) -> &[Ended] {
+    pub fn ended(&self) -> &[EndedHolding] {
         self.past.as_ref().map_or(&[], |past| past.ends.as_slice())
     }
 
-    pub(super) fn remember(&mut self, end: Ended) {
+    pub(super) fn remember(&mut self, end: EndedHolding) {
         let past = self.past.get_or_insert_default();
         past.last_fence = past.last_fence.max(end.fence);
         // An owner is told its last end; an earlier one of the same owner would only be in the way.
@@ -293,7 +293,7 @@ impl Holders {
         let last: SmallVec<[&Holder; ENDS_REMEMBERED]> = all.latest().take(ENDS_REMEMBERED).collect();
         for holder in last.into_iter().rev() {
             let (fence, held, owner) = (holder.fence, holder.held(at), holder.owner().into());
-            self.remember(Ended { fence, at, held, how, owner });
+            self.remember(EndedHolding { fence, at, held, how, owner });
         }
         Box::new(core::iter::from_fn(move || {
             let first = all.iter().next()?.fence;
@@ -371,7 +371,7 @@ impl Holders {
     /// Bytes on the heap beyond the value itself, as asked for.
     pub fn heap_bytes(&self) -> usize {
         let texts: usize = self.iter().map(Holder::heap_bytes).sum();
-        let ends: usize = self.ended().iter().map(|end| size_of::<Ended>() + end.owner.len()).sum();
+        let ends: usize = self.ended().iter().map(|end| size_of::<EndedHolding>() + end.owner.len()).sum();
         let store = match &self.store {
             Store::Not(None) | Store::One(_) => 0,
             // A holder, twice its fence, and its owner once more; the nodes are about two thirds full.
@@ -384,7 +384,7 @@ impl Holders {
     pub fn bytes_about(&self) -> usize {
         let text = self.iter().next().map_or(0, Holder::heap_bytes);
         let ends = self.ended();
-        let end = ends.iter().next().map_or(0, |end| size_of::<Ended>() + end.owner.len());
+        let end = ends.iter().next().map_or(0, |end| size_of::<EndedHolding>() + end.owner.len());
         let store = match &self.store {
             Store::Not(None) => 0,
             Store::One(_) => text,

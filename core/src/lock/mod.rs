@@ -50,7 +50,7 @@ mod view;
 pub use crate::waited::{Grant, Reason, Renewed, Setting, Waiting};
 pub use edit::{HolderEdit, HolderEdits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
-pub use holder::{Ended, Holder, Mode};
+pub use holder::{EndedHolding, Holder, Mode};
 pub use holders::Holders;
 pub use request::{Busy, Claim, LockRequest, Raise, Raised, Released};
 pub use step::{BULKHEAD, Bulkheads, Holding, LOCK, Locks, acquire, break_all, could_take, raise, release, renew};

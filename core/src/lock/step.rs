@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::edit::{HolderEdit, HolderEdits};
 use super::encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
-use super::holder::{Ended, Holder, Mode};
+use super::holder::{EndedHolding, Holder, Mode};
 use super::holders::Holders;
 use super::request::{Busy, Claim, LockRequest, Raise, Raised, Released};
 use super::view::busy;
@@ -273,7 +273,7 @@ fn held_by(holders: &Holders, owner: &[u8], fence: Option<u64>) -> Option<u64> {
 
 /// How the owner's own last holding ended, if that is still remembered.
 fn own_end<const L: bool>(step: &OpenStep<'_, Holding<L>>, owner: &[u8], fence: Option<u64>) -> Option<(End, Span)> {
-    let fits = |end: &&Ended| &*end.owner == owner && fence.is_none_or(|fence| fence == end.fence);
+    let fits = |end: &&EndedHolding| &*end.owner == owner && fence.is_none_or(|fence| fence == end.fence);
     let end = step.state().ended().iter().rev().find(fits)?;
     (end.at.plus(GRACE) > step.now).then_some((end.how, end.held))
 }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
+use super::state::{Cached, Flight, LeadEnd, Leader, LoadPause, Way};
 use crate::limits::ENDS_REMEMBERED;
 use crate::time::{Instant, Span};
 
@@ -26,7 +26,7 @@ pub enum FlightEdit {
     Softened {
         stale_until: Instant,
     },
-    Paused(Pause),
+    Paused(LoadPause),
     Resumed,
     /// A load was voided when the name was at this generation.
     Known {

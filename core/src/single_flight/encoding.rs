@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::edit::{FlightEdit, FlightEdits};
-use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Stamp, Way};
+use super::state::{Cached, Flight, LeadEnd, Leader, LoadPause, Stamp, Way};
 use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
 use crate::generations::{read_generation, read_tag};
 use crate::limits::{ENDS_REMEMBERED, RESULT_CEILING, TAGS_MAX, TEXT_MAX};
@@ -224,15 +224,15 @@ fn read_value(bytes: &mut Reader<'_>) -> Result<Cached, Malformed> {
     Ok(Cached { content, at, fresh_until, stale_until, stamp: None })
 }
 
-fn write_pause<B: Buffer>(pause: &Pause, out: &mut Writer<'_, B>) {
+fn write_pause<B: Buffer>(pause: &LoadPause, out: &mut Writer<'_, B>) {
     write_instant(pause.at, out);
     write_instant(pause.until, out);
     optional(pause.error.as_ref(), out, |text, out| out.text(text));
 }
 
-fn read_pause(bytes: &mut Reader<'_>) -> Result<Pause, Malformed> {
+fn read_pause(bytes: &mut Reader<'_>) -> Result<LoadPause, Malformed> {
     let (at, until) = (bytes.instant()?, bytes.instant()?);
-    Ok(Pause { at, until, error: read_optional(bytes, |bytes| bytes.text(TEXT_MAX).map(Arc::from))? })
+    Ok(LoadPause { at, until, error: read_optional(bytes, |bytes| bytes.text(TEXT_MAX).map(Arc::from))? })
 }
 
 fn write_leader<B: Buffer>(leader: &Leader, out: &mut Writer<'_, B>) {

@@ -54,5 +54,5 @@ pub use crate::waited::Waiting;
 pub use edit::{FlightEdit, FlightEdits};
 pub use encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 pub use request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen, UnderName};
-pub use state::{Cached, Flight, LeadEnd, Leader, Pause, Stamp, Way};
+pub use state::{Cached, Flight, LeadEnd, Leader, LoadPause, Stamp, Way};
 pub use step::{Flights, abandon, busy, hit, invalidate, join, look, publish, renew, set};

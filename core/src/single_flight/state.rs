@@ -12,7 +12,7 @@ use crate::waited::Lease;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flight {
     pub value: Option<Cached>,
-    pub pause: Option<Pause>,
+    pub pause: Option<LoadPause>,
     pub leader: Option<Box<Leader>>,
     /// The last ends, the newest last, one of each token.
     pub ended: Vec<LeadEnd>,
@@ -44,7 +44,7 @@ pub struct Stamp {
 
 /// Nobody leads until it is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pause {
+pub struct LoadPause {
     pub at: Instant,
     pub until: Instant,
     pub error: Option<Arc<[u8]>>,
@@ -119,7 +119,7 @@ impl Flight {
         Some((value.content.as_ref()?, value))
     }
 
-    pub fn paused(&self, now: Instant) -> Option<&Pause> {
+    pub fn paused(&self, now: Instant) -> Option<&LoadPause> {
         self.pause.as_ref().filter(|pause| pause.until > now)
     }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::edit::{FlightEdit, FlightEdits};
 use super::encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 use super::request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen, UnderName};
-use super::state::{Cached, Flight, Leader, Pause, Stamp, Way};
+use super::state::{Cached, Flight, Leader, LoadPause, Stamp, Way};
 use super::under::{heed, stamp, void};
 use crate::codec::{self, Buffer, Malformed};
 use crate::generations::{Generations, Validity};
@@ -104,7 +104,7 @@ pub fn abandon(
         None => {
             finish(&mut step, Way::Abandoned);
             if let Some(retry) = retry {
-                step.edit(FlightEdit::Paused(Pause { at: now, until: now.plus(retry), error: None }));
+                step.edit(FlightEdit::Paused(LoadPause { at: now, until: now.plus(retry), error: None }));
             }
             Abandoned::Abandoned
         }
@@ -263,7 +263,7 @@ fn bring(step: &mut Open<'_>, ttl: Span, publication: Publication, stamp: Option
         Publication::Error { text } => {
             if !ttl.is_zero() {
                 let error = Some(Arc::clone(&text));
-                step.edit(FlightEdit::Paused(Pause { at: now, until: fresh_until, error }));
+                step.edit(FlightEdit::Paused(LoadPause { at: now, until: fresh_until, error }));
             }
             Seen::Error { text }
         }

@@ -18,7 +18,7 @@ pub struct Binding {
 
 /// A holding: the key it is in, and its fence. `db` is whatever number stays with a key: sessions only compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct HoldingId {
     pub db: i32,
     pub key: Box<[u8]>,
     pub fence: u64,
@@ -35,7 +35,7 @@ pub struct Loss {
 /// A bound holding whose lease is to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due<K = Kind> {
-    pub place: Place,
+    pub place: HoldingId,
     pub kind: K,
     pub client: ClientId,
     pub lease: Span,
@@ -43,8 +43,8 @@ pub struct Due<K = Kind> {
 
 /// A holding whose connection has closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closed<K = Kind> {
-    pub place: Place,
+pub struct ClosedHolding<K = Kind> {
+    pub place: HoldingId,
     pub kind: K,
     pub grace: Span,
     /// When it closed.

@@ -21,7 +21,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-pub use super::binding::{Binding, ClientId, Closed, Due, Loss, Place};
+pub use super::binding::{Binding, ClientId, ClosedHolding, Due, HoldingId, Loss};
 use super::ending::Reason;
 use crate::limits::LOSSES_REMEMBERED;
 use crate::lock::Kind;
@@ -53,9 +53,9 @@ struct Bond<K> {
 struct Session {
     heard: Option<Instant>,
     /// What hangs on it, the shortest lease first: a silence ends those that are not longer.
-    by_lease: BTreeSet<(Span, Place)>,
+    by_lease: BTreeSet<(Span, HoldingId)>,
     /// What ended in a silence: put aside as a whole, and lost one by one, because it can be a lot.
-    lapsed: VecDeque<BTreeSet<(Span, Place)>>,
+    lapsed: VecDeque<BTreeSet<(Span, HoldingId)>>,
     /// The silences of `lapsed`, after as many earlier ones.
     silences: VecDeque<Span>,
     earlier_silences: u32,
@@ -63,7 +63,7 @@ struct Session {
     /// When it is looked at whether a short lease has ended in silence.
     lapse: Option<Instant>,
     /// The last of those that have, while there are more.
-    lapse_after: Option<(Span, Place)>,
+    lapse_after: Option<(Span, HoldingId)>,
 }
 
 impl Session {
@@ -92,18 +92,18 @@ struct Closing {
 }
 
 /// Before every lease that is longer than `silence`, and behind all others.
-fn longer_than(silence: Span) -> (Span, Place) {
-    (Span::from_us(silence.as_us().saturating_add(1)), Place { db: i32::MIN, key: Box::default(), fence: 0 })
+fn longer_than(silence: Span) -> (Span, HoldingId) {
+    (Span::from_us(silence.as_us().saturating_add(1)), HoldingId { db: i32::MIN, key: Box::default(), fence: 0 })
 }
 
 /// `K` is which machine a place belongs to; sessions only pass it on.
 #[derive(Debug, Clone)]
 pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
-    bound: BTreeMap<Place, Bond<K>>,
-    by_due: BTreeSet<(Instant, Place)>,
+    bound: BTreeMap<HoldingId, Bond<K>>,
+    by_due: BTreeSet<(Instant, HoldingId)>,
     /// What was in `by_due` when the clock was set back: due at once.
-    due_anew: BTreeSet<(Instant, Place)>,
+    due_anew: BTreeSet<(Instant, HoldingId)>,
     set_back_to: Instant,
     /// Connections with leases that ended in a silence. Some are not there any more.
     losing: VecDeque<ClientId>,
@@ -144,7 +144,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// `place` hangs on the connection of `binding` from now on, and on nobody else.
-    pub fn bind(&mut self, binding: Binding, place: Place, kind: K, lease: Span, now: Instant) {
+    pub fn bind(&mut self, binding: Binding, place: HoldingId, kind: K, lease: Span, now: Instant) {
         let Binding { client, grace } = binding;
         self.unbind(&place);
         self.heard(client, now);
@@ -159,7 +159,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
-    pub fn unbind(&mut self, place: &Place) -> Option<ClientId> {
+    pub fn unbind(&mut self, place: &HoldingId) -> Option<ClientId> {
         let Bond { client, due, lease, .. } = self.bound.remove(place)?;
         self.forget_due(due, place);
         if let Some(session) = self.sessions.get_mut(&client) {
@@ -172,7 +172,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// A bound holding is lost; its connection will be told by its next heartbeat. False if it was not bound.
-    pub fn lose(&mut self, place: &Place, reason: Reason) -> bool {
+    pub fn lose(&mut self, place: &HoldingId, reason: Reason) -> bool {
         let Some(client) = self.unbind(place) else { return false };
         if self.closed_at.contains_key(&client) {
             return false;
@@ -185,17 +185,17 @@ impl<K: Copy> Sessions<K> {
         true
     }
 
-    pub fn is_bound(&self, place: &Place) -> bool {
+    pub fn is_bound(&self, place: &HoldingId) -> bool {
         self.lives(place).is_some()
     }
 
     /// The grace of a holding, if it is bound.
-    pub fn grace(&self, place: &Place) -> Option<Span> {
+    pub fn grace(&self, place: &HoldingId) -> Option<Span> {
         self.lives(place).map(|bound| bound.grace)
     }
 
     /// How a holding is bound, if it is.
-    pub fn bound_as(&self, place: &Place) -> Option<Due<K>> {
+    pub fn bound_as(&self, place: &HoldingId) -> Option<Due<K>> {
         let Bond { client, kind, lease, .. } = self.lives(place)?;
         Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
     }
@@ -266,7 +266,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// Until when a holding lasts by what was heard of `client`; `None` if it does not hang on it any more.
-    pub fn lasts_until(&self, place: &Place, client: ClientId) -> Option<Instant> {
+    pub fn lasts_until(&self, place: &HoldingId, client: ClientId) -> Option<Instant> {
         let bound = self.lives(place).filter(|bound| bound.client == client)?;
         Some(self.last_heard(client)?.plus(bound.lease))
     }
@@ -284,7 +284,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// A holding that hangs on a connection which has not closed, and was not silent for too long.
-    fn lives(&self, place: &Place) -> Option<&Bond<K>> {
+    fn lives(&self, place: &HoldingId) -> Option<&Bond<K>> {
         let bound = self.bound.get(place)?;
         (!self.closed_at.contains_key(&bound.client) && !self.is_over(bound)).then_some(bound)
     }
@@ -303,7 +303,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// Takes a holding whose connection has closed, to be ended or cut to its grace.
-    pub fn take_closed(&mut self) -> Option<Closed<K>> {
+    pub fn take_closed(&mut self) -> Option<ClosedHolding<K>> {
         loop {
             let Closing { client, session } = self.closing.front_mut()?;
             let client = *client;
@@ -323,14 +323,20 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// Takes a holding whose connection has closed, if it is one.
-    pub fn take_closed_at(&mut self, place: &Place) -> Option<Closed<K>> {
+    pub fn take_closed_at(&mut self, place: &HoldingId) -> Option<ClosedHolding<K>> {
         let client = self.bound.get(place)?.client;
         self.take_if_of(place, client)
     }
 
     /// Takes what hung on closed connections under `(db, key)`, until it weighs `most` or more: `weigh` is asked for each fence.
-    pub fn closed_in(&mut self, db: i32, key: &[u8], most: usize, weigh: impl Fn(u64) -> usize) -> Vec<Closed<K>> {
-        let from = Place { db, key: key.into(), fence: 0 };
+    pub fn closed_in(
+        &mut self,
+        db: i32,
+        key: &[u8],
+        most: usize,
+        weigh: impl Fn(u64) -> usize,
+    ) -> Vec<ClosedHolding<K>> {
+        let from = HoldingId { db, key: key.into(), fence: 0 };
         let here = self.bound.range(from..).take_while(|(place, _)| place.db == db && *place.key == *key);
         let closed = here.filter(|(_, bound)| self.closed_at.contains_key(&bound.client));
         let mut weight = 0;
@@ -340,17 +346,17 @@ impl<K: Copy> Sessions<K> {
             takes
         });
         let closed = closed.map(|(place, bound)| (place.clone(), bound.client));
-        let closed: Vec<(Place, ClientId)> = closed.collect();
+        let closed: Vec<(HoldingId, ClientId)> = closed.collect();
         closed.into_iter().filter_map(|(place, client)| self.take_if_of(&place, client)).collect()
     }
 
     /// Takes a holding if it still hangs on this connection, which has closed.
-    fn take_if_of(&mut self, place: &Place, client: ClientId) -> Option<Closed<K>> {
+    fn take_if_of(&mut self, place: &HoldingId, client: ClientId) -> Option<ClosedHolding<K>> {
         let at = *self.closed_at.get(&client)?;
         self.bound.get(place).filter(|bound| bound.client == client)?;
         let Bond { kind, due, grace, .. } = self.bound.remove(place)?;
         self.forget_due(due, place);
-        Some(Closed { place: place.clone(), kind, grace, at })
+        Some(ClosedHolding { place: place.clone(), kind, grace, at })
     }
 
     /// When the next lease is to be looked at.
@@ -359,7 +365,7 @@ impl<K: Copy> Sessions<K> {
         self.by_due.first().map(|(due, _)| *due).into_iter().chain(anew).min()
     }
 
-    fn forget_due(&mut self, due: Instant, place: &Place) {
+    fn forget_due(&mut self, due: Instant, place: &HoldingId) {
         let entry = (due, place.clone());
         if !self.by_due.remove(&entry) {
             self.due_anew.remove(&entry);
@@ -367,7 +373,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// Takes the next of what is to be looked at by now.
-    fn next_place_due(&mut self, now: Instant) -> Option<Place> {
+    fn next_place_due(&mut self, now: Instant) -> Option<HoldingId> {
         if let Some((_, place)) = self.due_anew.pop_first() {
             return Some(place);
         }
@@ -422,14 +428,14 @@ impl<K: Copy> Sessions<K> {
     /// Up to `most` short leases of a connection that was silent for as long: their keys are to be looked at, and end what
     /// is over. If there are more, the connection is to be looked at again at once. They stay bound until then; a sign of
     /// life that comes meanwhile is too late for them ([`Self::heard`]).
-    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(Place, K)> {
+    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(HoldingId, K)> {
         let Some(session) = self.sessions.get_mut(&client) else { return Vec::new() };
         let Some(heard) = session.heard else { return Vec::new() };
         let silence = heard.until(now);
         let from = session.lapse_after.take().map_or(Bound::Unbounded, Bound::Excluded);
         let rest = session.by_lease.range((from, Bound::Unbounded));
         let mut over = rest.take_while(|(lease, _)| *lease < SHORT && *lease <= silence);
-        let taken: Vec<&(Span, Place)> = over.by_ref().take(most).collect();
+        let taken: Vec<&(Span, HoldingId)> = over.by_ref().take(most).collect();
         if over.next().is_some() {
             session.lapse_after = taken.last().copied().cloned();
             session.lapse = Some(now);
@@ -442,7 +448,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// Until when a short lease lasts because its connection was heard of.
-    pub fn keeps(&self, place: &Place) -> Option<(ClientId, Instant, Span)> {
+    pub fn keeps(&self, place: &HoldingId) -> Option<(ClientId, Instant, Span)> {
         let Bond { client, lease, .. } = self.lives(place).filter(|bound| bound.lease < SHORT)?;
         let heard = self.sessions.get(client)?.heard?;
         Some((*client, heard.plus(*lease), *lease))

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use resil_core::lock::Kind;
 use resil_core::waited::Reason;
-use resil_core::waited::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
+use resil_core::waited::session::{Binding, ClientId, ClosedHolding, Due, HoldingId, Loss, Sessions};
 use resil_core::{Instant, Span};
 
 use super::key::{HOUR, MS, SECOND, START};
@@ -17,8 +17,8 @@ fn at(us: i64) -> Instant {
     Instant::from_us(us)
 }
 
-fn place(db: i32, key: &str, fence: u64) -> Place {
-    Place { db, key: key.as_bytes().into(), fence }
+fn place(db: i32, key: &str, fence: u64) -> HoldingId {
+    HoldingId { db, key: key.as_bytes().into(), fence }
 }
 
 /// How often a lease is written down.
@@ -30,14 +30,15 @@ fn plainly(client: ClientId) -> Binding {
     Binding { client, grace: Span::ZERO }
 }
 
-fn closed(place: Place, kind: Kind) -> Closed {
-    Closed { place, kind, grace: Span::ZERO, at: at(START) }
+fn closed(place: HoldingId, kind: Kind) -> ClosedHolding {
+    ClosedHolding { place, kind, grace: Span::ZERO, at: at(START) }
 }
 
 /// Closes a connection and takes all that hung on it, some of it by its key.
-fn close(sessions: &mut Sessions, client: ClientId) -> Vec<Closed> {
+fn close(sessions: &mut Sessions, client: ClientId) -> Vec<ClosedHolding> {
     sessions.close(client, at(START));
-    let mut closed: Vec<Closed> = (0..3).flat_map(|db| sessions.closed_in(db, &[1], usize::MAX, |_| 1)).collect();
+    let mut closed: Vec<ClosedHolding> =
+        (0..3).flat_map(|db| sessions.closed_in(db, &[1], usize::MAX, |_| 1)).collect();
     closed.extend(std::iter::from_fn(|| sessions.take_closed()));
     assert!(!sessions.is_closing());
     closed
@@ -85,14 +86,14 @@ fn what() -> impl Strategy<Value = What> {
 }
 
 impl Spot {
-    fn place(self) -> Place {
-        Place { db: self.db, key: [self.key].into(), fence: self.fence }
+    fn place(self) -> HoldingId {
+        HoldingId { db: self.db, key: [self.key].into(), fence: self.fence }
     }
 }
 
 #[derive(Debug, Clone)]
 struct Bound {
-    place: Place,
+    place: HoldingId,
     client: ClientId,
     grace: Span,
     lease: i64,
@@ -108,7 +109,7 @@ struct List {
 }
 
 impl List {
-    fn unbind(&mut self, place: &Place) -> Option<ClientId> {
+    fn unbind(&mut self, place: &HoldingId) -> Option<ClientId> {
         let which = self.bound.iter().position(|bound| bound.place == *place)?;
         let client = self.bound.remove(which).client;
         self.forget_the_idle();

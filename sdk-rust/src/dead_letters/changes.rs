@@ -9,7 +9,7 @@ use resil_wire::reply::Unexpected;
 use serde::{Deserialize, Serialize};
 
 use super::DeadLetters;
-use super::rows::{FromRow, Row};
+use super::rows::{FromRow, RowFields};
 use crate::correlation;
 use crate::error::Error;
 use crate::holding::span;
@@ -155,7 +155,7 @@ pub struct LedgerConfig {
 }
 
 impl FromRow for LedgerConfig {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         let length = |name: &str| row.text(name)?.as_deref().and_then(span_text::read).ok_or(Unexpected("a duration"));
         let of_class = |class: Class| {
             let name = |part: &str| format!("{}_{part}", class.text());

@@ -11,7 +11,7 @@ use super::LetterState;
 use super::changes::RedriveRate;
 use super::governing::CauseCategory;
 use super::letter::FailureClass;
-use super::rows::{FromRow, Row, read_moment, read_ms, read_number, read_text};
+use super::rows::{FromRow, RowFields, read_moment, read_ms, read_number, read_text};
 use crate::holding::from_ms;
 use crate::settings::{moment_text, span_text};
 
@@ -99,7 +99,7 @@ fn class_of(text: &[u8]) -> Option<FailureClass> {
 }
 
 impl FromRow for LetterView {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         let state = row.word("state", Standing::from_text)?.ok_or(Unexpected("a state"))?;
         let attempt = |value: &Value| match value.array()? {
             [at, class, delay] => Ok(LetterAttempt {
@@ -160,7 +160,7 @@ pub struct LedgerInfo {
 }
 
 impl FromRow for LedgerInfo {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         Ok(Self {
             waiting: row.number("waiting")?,
             taken: row.number("taken")?,
@@ -202,7 +202,7 @@ pub struct LetterGroup {
 }
 
 impl FromRow for LetterGroup {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         Ok(Self {
             group: row.text("group")?.unwrap_or_default(),
             kind: row.text("type")?,
@@ -241,8 +241,9 @@ pub struct LetterCase {
 }
 
 impl FromRow for LetterCase {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
-        let redrive = row.field("redrive").map(|redrive| RedriveProgress::from_row(&Row::new(redrive)?)).transpose()?;
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
+        let redrive =
+            row.field("redrive").map(|redrive| RedriveProgress::from_row(&RowFields::new(redrive)?)).transpose()?;
         let category = row.word("category", Category::from_text)?.ok_or(Unexpected("a category"))?;
         Ok(Self {
             case: row.number("case")?,
@@ -318,7 +319,7 @@ pub struct RedriveProgress {
 }
 
 impl FromRow for RedriveProgress {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         Ok(Self {
             phase: row.word("phase", RedrivePhase::from_text)?.ok_or(Unexpected("a phase"))?,
             started_at: row.moment_of("started_at")?,
@@ -352,7 +353,7 @@ pub struct LedgerAlert {
 }
 
 impl FromRow for LedgerAlert {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         let kind = row.word("kind", AlertKind::from_text)?.ok_or(Unexpected("a kind of alert"))?;
         Ok(Self {
             alert: row.number("alert")?,
@@ -381,7 +382,7 @@ pub struct LedgerAudit {
 }
 
 impl FromRow for LedgerAudit {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected> {
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected> {
         Ok(Self {
             id: row.number("id")?,
             at: row.moment_of("at")?,

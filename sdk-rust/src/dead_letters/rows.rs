@@ -10,13 +10,13 @@ use crate::holding::from_ms;
 
 /// What a row is read into.
 pub(super) trait FromRow: Sized {
-    fn from_row(row: &Row<'_>) -> Result<Self, Unexpected>;
+    fn from_row(row: &RowFields<'_>) -> Result<Self, Unexpected>;
 }
 
 /// A map. A field that is missing or nil is nothing.
-pub(super) struct Row<'a>(&'a [(Value, Value)]);
+pub(super) struct RowFields<'a>(&'a [(Value, Value)]);
 
-impl<'a> Row<'a> {
+impl<'a> RowFields<'a> {
     pub fn new(value: &'a Value) -> Result<Self, Unexpected> {
         match value {
             Value::Map(pairs) => Ok(Self(pairs)),

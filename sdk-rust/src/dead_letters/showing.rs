@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::changes::LedgerConfig;
 use super::letter::{FailureClass, texts};
 use super::reports::{LedgerAlert, LedgerAudit, LedgerInfo, LetterCase, LetterGroup, LetterView};
-use super::rows::{FromRow, Row};
+use super::rows::{FromRow, RowFields};
 use super::{DeadLetters, LetterState};
 use crate::error::Error;
 use crate::idempotency::token::odd;
@@ -82,7 +82,7 @@ pub(super) fn instant(since_epoch: Duration) -> Instant {
 }
 
 pub(super) fn read_row<T: FromRow>(value: &Value) -> Result<T, Error> {
-    Row::new(value).and_then(|row| T::from_row(&row)).map_err(|error| Error::Internal(error.to_string()))
+    RowFields::new(value).and_then(|row| T::from_row(&row)).map_err(|error| Error::Internal(error.to_string()))
 }
 
 impl DeadLetters {
