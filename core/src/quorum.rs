@@ -13,6 +13,9 @@
 //! A server that granted F, or more, needs no RAISE: its fence, its key's last and its floor are there already. As many are
 //! raised as are needed for a majority; another one is when a RAISE fails.
 //!
+//! A server refuses a RAISE that is far ahead of its clock. If so many do that F has no majority, the clocks of those that granted F
+//! are ahead of the others': F becomes the highest of the other grants, as soon as those are a majority by themselves.
+//!
 //! # Renewing
 //! RENEW ... RAISE F goes to all. A server that does not hold the lock (it was away, or has forgotten) is asked with ACQUIRE by the
 //! same owner, and then raised. The lock goes on if a majority holds it.
@@ -61,6 +64,8 @@ pub enum Asked {
 pub enum Raising {
     Raised,
     Lost(Reason),
+    /// The fence is too far ahead of its clock; it still holds the lock as it granted it.
+    TooFarAhead,
     Failed,
 }
 
@@ -70,8 +75,10 @@ enum Server {
     /// A question is on its way: ACQUIRE, or a RENEW.
     Asked,
     Granted(u64),
-    /// RENEW ... RAISE is on its way.
-    Raising,
+    /// RENEW ... RAISE is on its way. An acquisition has the fence that was granted, a renewal 0.
+    Raising(u64),
+    /// It granted this fence, and does not take F: that is too far ahead of its clock.
+    Behind(u64),
     /// Holds the lock, at F or above.
     Raised,
     /// Somebody else has it.
@@ -135,6 +142,12 @@ impl Acquisition {
             Asked::Taken => Server::Taken,
             Asked::Failed => Server::Failed,
         };
+        self.find_fence();
+        self.leave_out_fast_clocks();
+    }
+
+    /// F is the highest fence of a majority of grants; what is there already needs no RAISE.
+    fn find_fence(&mut self) {
         let fences = self.servers.iter().filter_map(|known| match known {
             Server::Granted(fence) => Some(*fence),
             _ => None,
@@ -156,11 +169,11 @@ impl Acquisition {
         if self.fence.is_none() {
             return raises;
         }
-        let counted = count(&self.servers, |known| matches!(known, Server::Raised | Server::Raising));
+        let counted = count(&self.servers, |known| matches!(known, Server::Raised | Server::Raising(_)));
         let mut lacking = majority(self.servers.len()).saturating_sub(counted);
         for (server, known) in self.servers.iter_mut().enumerate() {
-            if lacking > 0 && matches!(known, Server::Granted(_)) {
-                *known = Server::Raising;
+            if let (1.., Server::Granted(granted)) = (lacking, *known) {
+                *known = Server::Raising(granted);
                 raises.push(server);
                 lacking -= 1;
             }
@@ -170,13 +183,33 @@ impl Acquisition {
 
     /// What `server` said to RENEW ... RAISE.
     pub fn raised(&mut self, server: usize, reply: Raising) {
-        let Some(known) = self.servers.get_mut(server).filter(|known| **known == Server::Raising) else { return };
+        let Some(known) = self.servers.get_mut(server) else { return };
+        let Server::Raising(granted) = *known else { return };
         *known = match reply {
             Raising::Raised => Server::Raised,
             Raising::Lost(Reason::Broken) => Server::Broken,
             Raising::Lost(_) => Server::Taken,
+            Raising::TooFarAhead => Server::Behind(granted),
             Raising::Failed => Server::Failed,
         };
+        self.leave_out_fast_clocks();
+    }
+
+    /// If F cannot have a majority any more because servers are behind it, it is chosen anew among the others' grants. Those that are
+    /// at F stay counted: they are above the new one, too.
+    fn leave_out_fast_clocks(&mut self) {
+        let is_behind = |known: &Server| matches!(known, Server::Behind(_));
+        let is_possible = !is_against_majority(&self.servers, |known| is_behind(known) || is_against(known));
+        if is_possible || !self.servers.iter().any(is_behind) {
+            return;
+        }
+        for known in &mut self.servers {
+            if let Server::Behind(granted) = *known {
+                *known = Server::Granted(granted);
+            }
+        }
+        self.fence = None;
+        self.find_fence();
     }
 
     pub fn verdict(&self, now: Instant) -> QuorumVerdict {
@@ -184,25 +217,42 @@ impl Acquisition {
         if now >= until {
             return QuorumVerdict::Unheld(Unheld::Late);
         }
+        // A fence takes a majority of grants that do not exceed it.
+        let may_be_granted = |known: &Server| matches!(known, Server::Asked | Server::Granted(_));
+        if self.fence.is_none() && is_against_majority(&self.servers, |known| !may_be_granted(known)) {
+            return QuorumVerdict::Unheld(why_unheld(&self.servers));
+        }
         verdict(&self.servers, until)
     }
 }
 
+fn is_against(known: &Server) -> bool {
+    matches!(known, Server::Taken | Server::Broken | Server::Failed)
+}
+
+/// Whether the others are no majority.
+fn is_against_majority(servers: &[Server], is_against: impl Fn(&Server) -> bool) -> bool {
+    servers.len() - count(servers, is_against) < majority(servers.len())
+}
+
 fn verdict(servers: &[Server], until: Instant) -> QuorumVerdict {
-    let needed = majority(servers.len());
-    if count(servers, |known| *known == Server::Raised) >= needed {
+    if count(servers, |known| *known == Server::Raised) >= majority(servers.len()) {
         return QuorumVerdict::Held { until };
     }
-    let is_against = |known: &Server| matches!(known, Server::Taken | Server::Broken | Server::Failed);
-    if servers.len() - count(servers, is_against) >= needed {
+    if !is_against_majority(servers, is_against) {
         return QuorumVerdict::Pending;
     }
-    let most_failed = servers.len() - count(servers, |known| *known == Server::Failed) < needed;
-    QuorumVerdict::Unheld(match () {
+    QuorumVerdict::Unheld(why_unheld(servers))
+}
+
+fn why_unheld(servers: &[Server]) -> Unheld {
+    match () {
         () if servers.contains(&Server::Broken) => Unheld::Broken,
-        () if most_failed => Unheld::Unreachable,
-        () => Unheld::Taken,
-    })
+        () if servers.contains(&Server::Taken) && !is_against_majority(servers, |known| *known == Server::Failed) => {
+            Unheld::Taken
+        }
+        () => Unheld::Unreachable,
+    }
 }
 
 /// What to send next to a server.
@@ -226,18 +276,18 @@ pub struct Renewal {
 impl Renewal {
     /// RENEW ... RAISE `fence` is about to be sent to each of `servers`, at `now` by the caller's monotonic clock.
     pub fn begin(servers: usize, fence: u64, lease: Span, now: Instant) -> Self {
-        Self { servers: core::iter::repeat_n(Server::Raising, servers).collect(), sent: now, lease, fence }
+        Self { servers: core::iter::repeat_n(Server::Raising(0), servers).collect(), sent: now, lease, fence }
     }
 
     /// What `server` said to RENEW ... RAISE, and what to send to it.
     pub fn raised(&mut self, server: usize, reply: Raising) -> Option<Send> {
-        let known = self.servers.get_mut(server).filter(|known| **known == Server::Raising)?;
+        let known = self.servers.get_mut(server).filter(|known| matches!(known, Server::Raising(_)))?;
         let (becomes, send) = match reply {
             Raising::Raised => (Server::Raised, None),
             // Released: the caller has let go meanwhile.
             Raising::Lost(Reason::Broken | Reason::Released) => (Server::Broken, None),
             Raising::Lost(_) => (Server::Asked, Some(Send::Acquire)),
-            Raising::Failed => (Server::Failed, None),
+            Raising::TooFarAhead | Raising::Failed => (Server::Failed, None),
         };
         *known = becomes;
         send
@@ -249,7 +299,7 @@ impl Renewal {
         let known = self.servers.get_mut(server).filter(|known| **known == Server::Asked)?;
         let (becomes, send) = match reply {
             Asked::Granted { fence: granted } if granted >= fence => (Server::Raised, None),
-            Asked::Granted { .. } => (Server::Raising, Some(Send::Raise)),
+            Asked::Granted { .. } => (Server::Raising(0), Some(Send::Raise)),
             Asked::Taken => (Server::Taken, None),
             Asked::Failed => (Server::Failed, None),
         };
@@ -321,6 +371,47 @@ mod tests {
         assert!(lock.take_raises().is_empty(), "two are on their way");
         lock.raised(0, Raising::Failed);
         assert_eq!(lock.take_raises().as_slice(), [3]);
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_far_ahead_is_left_out() {
+        let mut lock = Acquisition::begin(3, LEASE, at(0));
+        lock.asked(0, granted(9_000));
+        lock.asked(1, granted(7));
+        assert_eq!((lock.fence(), lock.take_raises().as_slice()), (Some(9_000), &[1][..]));
+        lock.raised(1, Raising::TooFarAhead);
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Pending, "the third may still take it");
+        lock.asked(2, granted(8));
+        assert_eq!(lock.take_raises().as_slice(), [2]);
+        lock.raised(2, Raising::TooFarAhead);
+        assert_eq!(lock.fence(), Some(8), "the highest of the others, which are a majority");
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Held { until: at(9_898_000) }, "the first is above it");
+    }
+
+    #[test]
+    fn a_fence_takes_a_majority_of_grants_that_do_not_exceed_it() {
+        let mut lock = Acquisition::begin(3, LEASE, at(0));
+        lock.asked(0, granted(9_000));
+        lock.asked(1, granted(7));
+        assert_eq!(lock.take_raises().as_slice(), [1]);
+        lock.asked(2, Asked::Failed);
+        lock.raised(1, Raising::TooFarAhead);
+        assert_eq!(lock.fence(), None);
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Unheld(Unheld::Unreachable));
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_far_behind_is_done_without() {
+        let mut lock = Acquisition::begin(3, LEASE, at(0));
+        lock.asked(0, granted(7));
+        lock.asked(1, granted(9_001));
+        assert_eq!(lock.take_raises().as_slice(), [0]);
+        lock.raised(0, Raising::TooFarAhead);
+        lock.asked(2, granted(9_000));
+        assert_eq!(lock.take_raises().as_slice(), [2]);
+        lock.raised(2, Raising::Raised);
+        assert_eq!(lock.fence(), Some(9_001));
+        assert_eq!(lock.verdict(at(1)), QuorumVerdict::Held { until: at(9_898_000) });
     }
 
     #[test]

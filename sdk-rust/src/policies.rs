@@ -317,6 +317,7 @@ impl Policies {
     }
 
     async fn listed(&self) -> Result<Listed, Error> {
+        self.client.backend().require_one_server("a list of policies")?;
         let name_in = |key: &[u8]| keys::name_in("policy", key);
         let names = |keys: Vec<Vec<u8>>| {
             let mut names: Vec<String> = keys.iter().filter_map(|key| name_in(key)).collect();

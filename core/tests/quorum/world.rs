@@ -38,7 +38,7 @@ pub enum RaiseReply {
     Raised,
     Lost,
     Broken,
-    Failed,
+    TooFarAhead,
 }
 
 /// On its way. `round` is 0 for the acquisition, and counts the renewals: a reply to an earlier one is not heard.
@@ -352,7 +352,7 @@ impl World {
                     RaiseReply::Raised => Raising::Raised,
                     RaiseReply::Lost => Raising::Lost(Reason::Absent),
                     RaiseReply::Broken => Raising::Lost(Reason::Released),
-                    RaiseReply::Failed => Raising::Failed,
+                    RaiseReply::TooFarAhead => Raising::TooFarAhead,
                 };
                 self.raised(caller, owner, round, server, reply);
             }
@@ -386,7 +386,8 @@ impl World {
             Raised::Granted(_) => RaiseReply::Raised,
             Raised::Lost(Reason::Broken | Reason::Released) => RaiseReply::Broken,
             Raised::Lost(_) => RaiseReply::Lost,
-            Raised::TooFarAhead(_) | Raised::NotExclusive => RaiseReply::Failed,
+            Raised::TooFarAhead(_) => RaiseReply::TooFarAhead,
+            Raised::NotExclusive => unreachable!("nobody shares"),
         }
     }
 

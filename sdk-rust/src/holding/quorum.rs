@@ -24,6 +24,7 @@ use super::ask::{Acquisition, Want};
 use super::release::{PendingRelease, Release};
 use super::{Grant, Holding, PendingRenewal, from_ms, span, unexpected};
 use crate::backend::quorum::{NO_MAJORITY, Quorum};
+use crate::backend::redis::TOO_FAR_AHEAD;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -93,6 +94,9 @@ impl NodeQuestion<'_> {
             Ok(Reply::Renewed(Renewed::Granted { .. })) => (at, NodeReply::Raising(Raising::Raised), None),
             Ok(Reply::Renewed(Renewed::Lost(reason))) => (at, NodeReply::Raising(Raising::Lost(reason)), None),
             Ok(other) => (at, failed, Some(unexpected(&other))),
+            Err(Error::BackendUnavailable(TOO_FAR_AHEAD)) if !is_acquire => {
+                (at, NodeReply::Raising(Raising::TooFarAhead), None)
+            }
             Err(Error::BackendUnavailable(_)) => (at, failed, None),
             Err(error) => (at, failed, Some(error)),
         }
@@ -226,10 +230,12 @@ pub(super) async fn renew(
 }
 
 /// Releases at all servers; waits for a majority of replies. `Ok` is how long it was held.
+///
+/// It is sent to the others as well, although nobody waits for their replies: else a lease would stay there that nobody holds.
 pub(super) async fn release(quorum: &Quorum, call: OwnedCall<'_>) -> Result<Option<Duration>, Error> {
     // By owner, whatever fence it has at each server.
     let command = Command::LockRelease(OwnedCall { fence: None, ..call });
-    let mut replies: FuturesUnordered<_> = quorum.servers.iter().map(|server| server.call(&command)).collect();
+    let mut replies: FuturesUnordered<_> = quorum.servers.iter().map(|server| server.call_sent_anyway(&command)).collect();
     let (mut replied, mut released) = (0, 0);
     let (mut held, mut lasting) = (Duration::ZERO, None);
     while let Some(reply) = replies.next().await {

@@ -165,10 +165,12 @@ impl PendingRelease {
 }
 
 impl PendingRelease {
-    /// The same for what was lost before: it stays lost, whatever is answered, and the caller learns why.
+    /// The same for what was lost before: it stays lost, whatever is answered, and the caller learns why. One server knows that best;
+    /// of several, each knows only of its own part.
     pub async fn say_of_lost(self, holding: &Holding) -> Error {
+        let has_one_server = holding.client.backend().require_one_server("").is_ok();
         match self.say().await {
-            Err(lost @ Error::LockLost { .. }) => lost,
+            Err(lost @ Error::LockLost { .. }) if has_one_server => lost,
             _ => holding.lost_error(),
         }
     }

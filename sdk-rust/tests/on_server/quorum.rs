@@ -118,6 +118,7 @@ async fn everything_but_exclusive_locks_is_refused_with_a_reason() {
     refused(client.breaker("b", resil::breaker::BreakerSettings::new()).expect_err("a breaker"));
     refused(client.lock("x", LockSettings::new().shared()).expect_err("a shared lock"));
     refused(client.lock("x", LockSettings::new().replicas(1)).expect_err("replicas"));
+    refused(client.policies().list().await.expect_err("a list of policies"));
     let twice = resil::connect("redis+quorum://a,b,b").await.expect_err("twice").to_string();
     assert!(twice.contains("twice"), "{twice}");
 }
@@ -167,6 +168,53 @@ async fn a_lock_that_an_operator_breaks_is_lost() {
     assert_eq!(lock.break_lock("ann", "stuck").await.expect("a majority replies"), 1);
     tokio::time::timeout(LEASE * 2, guard.held().until_lost()).await.expect("told at the next renewal");
     assert_eq!(guard.held().why_lost(), Some("broken"));
+    let released = guard.release().await.expect_err("it stays lost").to_string();
+    assert!(released.ends_with("broken"), "{released}");
+}
+
+/// Lost before: a release was taken back at the servers that were not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_released_lock_is_free_at_every_server() {
+    let five = Five::start();
+    let client = five.client().await;
+    let names: Vec<String> = (0..200).map(|at| format!("row:{at}")).collect();
+    for name in &names {
+        let lock = client.lock(name, LockSettings::new().lease(Duration::from_secs(60))).unwrap();
+        lock.acquire().await.expect("free").release().await.expect("released");
+    }
+    let held = || names.iter().map(|name| five.holding(name)).sum::<usize>();
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(held(), 0, "leases that nobody holds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_with_wrong_clocks_costs_no_lock() {
+    const DAY_US: i64 = 86_400_000_000;
+    for off in [DAY_US, -DAY_US] {
+        let servers: Vec<Server> = (0..5)
+            .map(|at| {
+                let options = Options::default();
+                Server::start(if at < 2 { options.module_args(["test-clock", "yes"]) } else { options })
+            })
+            .collect();
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let clock = i64::try_from(since_1970.as_micros()).expect("a clock") + off;
+        for server in &servers[..2] {
+            let _: () = redis::cmd("RES._CLOCK").arg(clock).query(&mut server.connect()).expect("a clock to set");
+        }
+        let hosts: Vec<String> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+        let client = resil::connect(&format!("redis+quorum://{}", hosts.join(","))).await.expect("five servers");
+        client.wait_ready(Duration::from_secs(10)).await.expect("a majority");
+        let mut last = 0;
+        for round in 0..50 {
+            let lock = client.lock("stock", LockSettings::new().lease(LEASE).wait(ms(5_000))).unwrap();
+            let guard = lock.acquire().await.unwrap_or_else(|error| panic!("off by {off}, round {round}: {error}"));
+            let fence = guard.fence().expect("a fence");
+            assert!(fence > last, "off by {off}, round {round}: {fence} after {last}");
+            last = fence;
+            guard.release().await.expect("released");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,8 @@
 //!
 //! # The promise
 //! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
-//! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent; one that was sent may have had
-//!   its effect, even if its caller has gone.
+//! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent, unless it [says so](CallerGone);
+//!   one that was sent may have had its effect, even if its caller has gone.
 //! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
 //! - When the connection ends, for whatever reason, everybody who waits is told so, and so is the [`PushListener`], who also gets
 //!   what the server pushes. When the last handle is dropped, the connection ends.
@@ -92,6 +92,20 @@ struct PendingCommand {
     /// How many bytes of the outbox it is.
     length: usize,
     prefix: Prefix,
+    gone: CallerGone,
+}
+
+impl PendingCommand {
+    fn is_cancelled(&self) -> bool {
+        self.gone == CallerGone::Forget && self.caller.is_closed()
+    }
+}
+
+/// What becomes of a question whose caller has gone before it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallerGone {
+    Forget,
+    Send,
 }
 
 /// What goes before a command, so that nothing comes between the two.
@@ -165,13 +179,13 @@ impl Connection {
     /// Writes a command where it is sent from. The reply comes to the future that is returned. None if what is not
     /// sent yet leaves no capacity: then it has to be [asked in turn](Self::ask_when_there_is_capacity).
     #[inline]
-    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<PendingReply> {
+    pub fn ask(&self, gone: CallerGone, write: impl FnOnce(&mut Vec<u8>)) -> Option<PendingReply> {
         let submissions = &self.0.submissions;
         let pending = submissions.pending.lock();
         if pending.outbox.len() >= pending.full_at.bytes {
             return None;
         }
-        Some(submissions.hand_in(pending, Prefix::None, write))
+        Some(submissions.hand_in(pending, (Prefix::None, gone), write))
     }
 
     /// The same, whether there is capacity or not: for the few questions that tell whether somebody is still there.
@@ -182,7 +196,7 @@ impl Connection {
     /// The same with something before it.
     pub fn ask_prefixed(&self, prefix: Prefix, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
         let submissions = &self.0.submissions;
-        submissions.hand_in(submissions.pending.lock(), prefix, write)
+        submissions.hand_in(submissions.pending.lock(), (prefix, CallerGone::Forget), write)
     }
 }
 
@@ -191,7 +205,7 @@ impl Submissions {
     fn hand_in(
         &self,
         mut pending: MutexGuard<'_, Pending>,
-        prefix: Prefix,
+        (prefix, gone): (Prefix, CallerGone),
         write: impl FnOnce(&mut Vec<u8>),
     ) -> PendingReply {
         let (caller, answer) = oneshot::channel();
@@ -202,7 +216,7 @@ impl Submissions {
             }
             write(&mut pending.outbox);
             let length = pending.outbox.len() - before;
-            pending.unsent.push_back(PendingCommand { caller, length, prefix });
+            pending.unsent.push_back(PendingCommand { caller, length, prefix, gone });
             let is_first = pending.unsent.len() == 1;
             drop(pending);
             if is_first {
@@ -330,7 +344,7 @@ impl Driver {
             return false;
         }
         self.let_others = false;
-        if pending.unsent.iter().any(|question| question.caller.is_closed()) {
+        if pending.unsent.iter().any(PendingCommand::is_cancelled) {
             pending.drop_cancelled();
         }
         std::mem::swap(&mut pending.outbox, &mut self.outgoing.bytes);
@@ -389,7 +403,7 @@ impl Pending {
         self.unsent.retain(|question| {
             let bytes = &outbox[start..start + question.length];
             start += question.length;
-            if !question.caller.is_closed() {
+            if !question.is_cancelled() {
                 kept.extend_from_slice(bytes);
                 return true;
             }

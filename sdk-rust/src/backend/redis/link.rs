@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::address::{Address, Sentinels, at, without_database};
-use super::connection::Connection;
+use super::connection::{CallerGone, Connection};
 use super::resp;
 use super::speech::{field, packed, understood};
 use super::trouble::{Trouble, judged};
@@ -76,8 +76,13 @@ struct Greeting {
 
 impl Link {
     pub async fn ask(&mut self, command: &Command<'_>) -> Result<Understood, Trouble> {
+        self.ask_as(command, CallerGone::Forget).await
+    }
+
+    /// The same; `gone` is what becomes of it if its caller goes before it is sent.
+    pub async fn ask_as(&mut self, command: &Command<'_>, gone: CallerGone) -> Result<Understood, Trouble> {
         match self {
-            Self::Server(connection) => match connection.ask(|outbox| resp::write(command, outbox)) {
+            Self::Server(connection) => match connection.ask(gone, |outbox| resp::write(command, outbox)) {
                 Some(asked) => asked.await,
                 // On the heap: it is seldom, and futures of callers stay small.
                 None => Box::pin(connection.ask_when_there_is_capacity(|outbox| resp::write(command, outbox))).await,

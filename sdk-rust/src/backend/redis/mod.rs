@@ -52,8 +52,10 @@ use tokio_util::context::TokioContext;
 
 use self::address::Address;
 use self::late::LateWaits;
+use self::connection::CallerGone;
 use self::link::Door;
 use self::supervisor::{ConnectionState, SharedConnection};
+pub(crate) use self::trouble::TOO_FAR_AHEAD;
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
 use crate::client::ConnectSettings;
@@ -114,7 +116,13 @@ impl Redis {
 
     /// The same for what is worth nothing after `bound`.
     pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
-        let asking = self.call_here(command, bound);
+        let asking = self.call_here(command, bound, CallerGone::Forget);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    /// A call that is sent even if its caller goes before that.
+    pub async fn call_sent_anyway(&self, command: &Command<'_>) -> Result<Reply, Error> {
+        let asking = self.call_here(command, self.shared.command_timeout, CallerGone::Send);
         if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
 
@@ -127,10 +135,10 @@ impl Redis {
         TokioContext::new(future, self.shared.runtime.clone())
     }
 
-    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
+    async fn call_here(&self, command: &Command<'_>, bound: Duration, gone: CallerGone) -> Result<Reply, Error> {
         let mut link = self.shared.link()?;
         let round_trip = RoundTrip::begin(&self.shared.meters);
-        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
+        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask_as(command, gone)).await {
             Ok(Ok(value)) => {
                 round_trip.is_answered();
                 self.shared.answered(command);
@@ -145,7 +153,7 @@ impl Redis {
 
     async fn wait_here(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match command.waits() {
-            None => self.call_here(command, self.shared.command_timeout).await,
+            None => self.call_here(command, self.shared.command_timeout, CallerGone::Forget).await,
             Some(wait) => self.wait_for(command, wait).await,
         }
     }

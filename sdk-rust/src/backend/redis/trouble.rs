@@ -41,6 +41,9 @@ pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was close
 const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
+/// A fence cannot be raised at a server: its clock, or that of the server that granted the fence, is wrong.
+pub(crate) const TOO_FAR_AHEAD: &str = "the fence is far ahead of its clock: compare the clocks of the servers";
+
 const REBOUND_TEXT: &str = "the connection to bind to was replaced meanwhile";
 const ON_ITS_WAY_TEXT: &str = "the key is on its way to another node";
 pub(super) const KEY_MOVES: Trouble = Trouble::Later(ON_ITS_WAY_TEXT);
@@ -130,6 +133,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         "NOREPLICAS" => Trouble::Later("the server has too few replicas, and refuses changes"),
         "BUSY" => Trouble::Later("the server is busy running a script"),
         "RETURNING" => Trouble::Later("the server may have forgotten locks, and grants none yet"),
+        "CLOCK" => Trouble::Later(TOO_FAR_AHEAD),
         "LOADING" => Trouble::Unwell("the server is loading its data"),
         "MASTERDOWN" => Trouble::Unwell("the server is a replica without its primary"),
         // ERR, WRONGTYPE, PHASE, CROSSSLOT and whatever else speaks of what was asked for.

@@ -12,7 +12,7 @@
 
 use tokio::sync::{Mutex, Notify};
 
-use super::{Answered, Connection, Pending, Prefix, Submissions};
+use super::{Answered, CallerGone, Connection, Pending, Prefix, Submissions};
 
 /// What a few thousand callers at once write, and far more than a connection takes at once.
 pub(super) const OUTBOX_MAX: usize = 4 << 20;
@@ -88,7 +88,7 @@ impl Connection {
         while submissions.pending.lock().is_full() {
             submissions.capacity.made.notified().await;
         }
-        let asked = submissions.hand_in(submissions.pending.lock(), Prefix::None, write);
+        let asked = submissions.hand_in(submissions.pending.lock(), (Prefix::None, CallerGone::Forget), write);
         drop(first);
         drop(place);
         asked.await

@@ -67,6 +67,19 @@ async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
 }
 
 #[tokio::test]
+async fn a_question_that_must_be_sent_is_sent_although_its_caller_has_gone() {
+    let Scene { connection, mut peer, .. } = scene();
+    let first = connection.ask_anyway(word("first"));
+    drop(connection.ask(CallerGone::Send, word("gone")).expect("there is capacity"));
+    drop(connection.ask_anyway(word("cancelled")));
+    let last = connection.ask_anyway(word("last"));
+    expect(&mut peer, &[written("first"), written("gone"), written("last")].concat()).await;
+    peer.write_all(b":1\r\n:2\r\n:3\r\n").await.unwrap();
+    assert_eq!(answered(first).await, Ok(Value::Integer(1)));
+    assert_eq!(answered(last).await, Ok(Value::Integer(3)));
+}
+
+#[tokio::test]
 async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
     let Scene { connection, mut peer, .. } = scene();
     let gone = connection.ask_anyway(word("gone"));
@@ -161,7 +174,7 @@ async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
 fn fill(connection: &Connection) -> (Vec<PendingReply>, Vec<u8>) {
     let (mut all, mut bytes) = (Vec::new(), Vec::new());
     let text = "x".repeat(64 << 10);
-    while let Some(asked) = connection.ask(word(&text)) {
+    while let Some(asked) = connection.ask(CallerGone::Forget, word(&text)) {
         all.push(asked);
         bytes.extend(written(&text));
         assert!(bytes.len() < 2 * capacity::OUTBOX_MAX, "there is no end to it");
@@ -184,10 +197,10 @@ async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
     drop(gone);
     // Something is sent now, so that there is capacity; but there is a line, too.
     expect(&mut peer, &bytes).await;
-    assert!(connection.ask(word("overtaking")).is_none());
+    assert!(connection.ask(CallerGone::Forget, word("overtaking")).is_none());
     let line = tokio::spawn(async move { tokio::join!(a, b) });
     expect(&mut peer, &[written("a"), written("b")].concat()).await;
-    let last = connection.ask(word("last")).expect("the line is gone");
+    let last = connection.ask(CallerGone::Forget, word("last")).expect("the line is gone");
     expect(&mut peer, &written("last")).await;
     let answers: String = (0..early.len() + 3).map(|number| format!(":{number}\r\n")).collect();
     peer.write_all(answers.as_bytes()).await.unwrap();
@@ -222,11 +235,11 @@ async fn a_peer_that_reads_and_says_nothing_is_not_told_everything() {
     let mut bytes = Vec::new();
     let mut asked = Vec::new();
     while asked.len() < UNANSWERED_MAX {
-        asked.push(connection.ask(word("x")).expect("there is capacity"));
+        asked.push(connection.ask(CallerGone::Forget, word("x")).expect("there is capacity"));
         bytes.extend(written("x"));
     }
     expect(&mut peer, &bytes).await;
-    let next = connection.ask(word("next")).expect("there is capacity");
+    let next = connection.ask(CallerGone::Forget, word("next")).expect("there is capacity");
     let silence = timeout(Duration::from_millis(50), peer.read(&mut [0; 8])).await;
     assert!(silence.is_err(), "{silence:?}");
     peer.write_all(b":1\r\n").await.unwrap();
