@@ -2,15 +2,20 @@
 //!
 //! # What holds
 //! - A scrape ends in time: within `--scrape-timeout`, and a little before the timeout that Prometheus names. Then, and while the server is
-//!   away, it is a page with `resil_up 0`.
+//!   away, it is a page with `resil_up 0`. Standard error says why, once for each reason.
+//! - However many scrape at once, the server is asked by one after the other, and scrapes that wait for the same look share it: a page is
+//!   never older than the request for it.
+//! - It ends within [`GRACE`] of a signal, whatever its clients do.
 //! - Labels are bounded: names of breakers and ledgers, at most [`metrics::NAMED_MAX`] of each, the worst first. Keys of limits and locks
 //!   are often made of ids of people: they are exported only with `--keys`.
 //! - It serves one page to anybody who can connect, so it listens on 127.0.0.1 unless it is told otherwise.
 
 mod metrics;
 
+use std::future::IntoFuture;
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -25,12 +30,15 @@ use resil::{Client, Error};
 use self::metrics::Page;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
+use crate::output::escaped;
 use crate::overview::{denied, list_all};
 use crate::spans;
 
 /// Rows that one scrape looks at.
 const ROWS_MAX: usize = 10_000;
 const RANKED_MAX: usize = 20;
+/// What requests may still take after a signal.
+const GRACE: Duration = Duration::from_secs(2);
 /// What is left of Prometheus' own timeout for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
 
@@ -51,18 +59,44 @@ struct Exporter {
     client: Client,
     timeout: Duration,
     has_keys: bool,
+    /// The last page, and when its look began.
+    last: tokio::sync::Mutex<Option<(Instant, Page)>>,
+    /// Why the last scrape failed.
+    trouble: Mutex<Option<String>>,
 }
 
 pub async fn run(connect: &ConnectArgs, args: &ExporterArgs) -> Result<(), Failure> {
     let client = connect.patient_client().await?;
-    let exporter = Arc::new(Exporter { client, timeout: args.scrape_timeout, has_keys: args.keys });
+    let exporter = Arc::new(Exporter {
+        client,
+        timeout: args.scrape_timeout,
+        has_keys: args.keys,
+        last: tokio::sync::Mutex::new(None),
+        trouble: Mutex::new(None),
+    });
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
         .map_err(|error| Failure::Usage(format!("--listen {}: {error}", args.listen)))?;
-    eprintln!("resil: metrics on http://{}/metrics", listener.local_addr()?);
+    say(&format!("metrics on http://{}/metrics", listener.local_addr()?));
     let app = Router::new().route("/metrics", get(scrape)).route("/healthz", get(async || "ok\n")).with_state(exporter);
-    axum::serve(listener, app).with_graceful_shutdown(stopped()).await?;
+    let (stop, is_stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = axum::serve(listener, app).with_graceful_shutdown(async { drop(is_stopped.await) });
+    let ending = async {
+        stopped().await;
+        drop(stop);
+        // A client that sends half a request must not keep the process.
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => served?,
+        () = ending => {}
+    }
     Ok(())
+}
+
+/// A line on standard error, which may be closed. The text is safe already.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "resil: {text}");
 }
 
 async fn stopped() {
@@ -83,16 +117,53 @@ async fn scrape(State(exporter): State<Arc<Exporter>>, headers: HeaderMap) -> im
     let named = named.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let bound = named.map_or(exporter.timeout, |named| named.saturating_sub(MARGIN).min(exporter.timeout));
     let began = Instant::now();
-    let mut page = match tokio::time::timeout(bound, exporter.collect()).await {
-        Ok(Ok(page)) => page,
+    let mut page = match tokio::time::timeout(bound, exporter.page_of(began)).await {
+        Ok(Ok(page)) => {
+            exporter.had(None);
+            page
+        }
         // Half a page would look like counters that vanish.
-        Ok(Err(_)) | Err(_) => Page::away(),
+        Ok(Err(error)) => {
+            exporter.had(Some(error.to_string()));
+            Page::away()
+        }
+        Err(_) => {
+            exporter.had(Some(format!("the server took longer than {}", spans::shown(bound))));
+            Page::away()
+        }
     };
     page.took(began.elapsed());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.text())
 }
 
 impl Exporter {
+    /// A page whose look began at `asked` or later: this scrape's own, or one that waited for the same turn.
+    async fn page_of(&self, asked: Instant) -> Result<Page, Error> {
+        let mut last = self.last.lock().await;
+        if let Some((began, page)) = &*last
+            && *began >= asked
+        {
+            return Ok(page.clone());
+        }
+        let began = Instant::now();
+        let page = self.collect().await?;
+        *last = Some((began, page.clone()));
+        Ok(page)
+    }
+
+    /// Says on standard error why scrapes fail, and that they do not any more.
+    fn had(&self, trouble: Option<String>) {
+        let mut last = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last == trouble {
+            return;
+        }
+        match &trouble {
+            Some(text) => say(&format!("resil_up is 0: {}", escaped(text.as_bytes()))),
+            None => say("resil_up is 1 again"),
+        }
+        *last = trouble;
+    }
+
     async fn collect(&self) -> Result<Page, Error> {
         let client = &self.client;
         let mut page = Page::here();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use resil::{Code, Error};
 
-use crate::output::escaped;
+use crate::output::{escaped, safe_json};
 
 /// Why a verb did not do what was asked.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Failure {
     pub fn report(&self, is_json: bool) -> ExitCode {
         if let Some(text) = self.text() {
             let line = if is_json {
-                serde_json::json!({ "error": text, "exitCode": self.code() }).to_string()
+                safe_json(&serde_json::json!({ "error": text, "exitCode": self.code() }).to_string())
             } else {
                 format!("resil: {}", escaped(text.as_bytes()))
             };

@@ -166,7 +166,10 @@ impl Output {
 
     /// What is worth knowing beside the answer, on standard error: a sentence that is safe already.
     pub fn notice(&self, text: &str) {
-        let line = if self.is_json { json!({ "notice": text }).to_string() } else { format!("resil: {text}") };
+        let line = match self.is_json {
+            true => safe_json(&json!({ "notice": text }).to_string()),
+            false => format!("resil: {text}"),
+        };
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 
@@ -296,7 +299,7 @@ pub fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// JSON whose strings hold nothing that a terminal obeys. Outside of strings it is ASCII already.
-fn safe_json(text: &str) -> String {
+pub fn safe_json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if c != '\n' && is_hidden(c) {

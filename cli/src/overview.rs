@@ -1,5 +1,6 @@
 //! What there is, without knowing a key: `RES.LIST` and `RES.TOP` as rows of named fields, which lists, `top` and the exporter share.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -145,9 +146,29 @@ pub async fn list(
     Ok(rows)
 }
 
-/// At most `limit` of a kind.
+/// States that an operator must see, however many keys there are in other states.
+fn states_of_note(kind: KeyKind) -> &'static [&'static str] {
+    match kind {
+        KeyKind::Breaker => &["open", "forced-open", "half-open", "ramping", "forced-closed", "disabled", "metrics"],
+        KeyKind::Lock => &["contended"],
+        KeyKind::Bulkhead => &["full"],
+        KeyKind::Policy | KeyKind::DeadLetters => &[],
+    }
+}
+
+/// The first `limit` of a kind. If there may be more, those in a state of note are added to them.
 pub async fn list_all(client: &Client, kind: KeyKind, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
-    listed(client, kind, &KeyFilter { limit, ..KeyFilter::default() }).await
+    let mut rows = listed(client, kind, &KeyFilter { limit, ..KeyFilter::default() }).await?;
+    if rows.len() < limit {
+        return Ok(rows);
+    }
+    let mut seen: BTreeSet<Vec<u8>> = rows.iter().map(|row| row.key.clone()).collect();
+    for state in states_of_note(kind) {
+        let filter = KeyFilter { state: Some((*state).to_owned()), limit, ..KeyFilter::default() };
+        let noted = listed(client, kind, &filter).await?;
+        rows.extend(noted.into_iter().filter(|row| seen.insert(row.key.clone())));
+    }
+    Ok(rows)
 }
 
 async fn listed(client: &Client, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<OverviewRow>, resil::Error> {

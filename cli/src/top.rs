@@ -97,7 +97,13 @@ pub async fn run(connect: &ConnectArgs, output: &Output, args: &TopArgs) -> Resu
     let mut picture = Picture::default();
     loop {
         let mut trouble = None;
-        match tokio::time::timeout(connect.timeout(), Picture::take(&client, args.rows)).await {
+        let looking = tokio::time::timeout(connect.timeout(), Picture::take(&client, args.rows));
+        // It can be quit while a server is slow, too.
+        let seen = tokio::select! {
+            seen = looking => seen,
+            () = terminal.quits() => return Ok(()),
+        };
+        match seen {
             Ok(Ok(seen)) => picture = seen,
             Ok(Err(error)) => trouble = Some(error.to_string()),
             Err(_) => trouble = Some("the server does not answer in time".to_owned()),
@@ -105,7 +111,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, args: &TopArgs) -> Resu
         let (width, height) = terminal.size();
         let lines = draw(&picture, trouble.as_deref(), output.has_colors, args.rows, Some((width, height)));
         terminal.show(&lines)?;
-        if terminal.quits_within(args.interval.max(Duration::from_millis(100))).await {
+        if tokio::time::timeout(args.interval.max(Duration::from_millis(100)), terminal.quits()).await.is_ok() {
             return Ok(());
         }
     }

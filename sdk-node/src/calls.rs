@@ -154,6 +154,7 @@ fn happened(env: &Env, what: Notification) -> napi::Result<Object<'_>> {
         }
         Notification::Back { address } => object.set("back", address)?,
         Notification::Event(event) => return crate::telemetry::shown(env, &event),
+        Notification::Calls(calls) => return crate::telemetry::shown_calls(env, calls),
         Notification::Lost(error) => return parts(env, &error),
         Notification::Away { address, reason } => {
             object.set("address", address)?;

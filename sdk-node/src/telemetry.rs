@@ -11,13 +11,13 @@ use std::time::UNIX_EPOCH;
 use napi::bindgen_prelude::{Array, Env, Object};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use resil::telemetry::{Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe_at_home};
+use resil::telemetry::{CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe_at_home};
 
 use crate::executor::queue::{Message, Notification, Queue};
 use crate::executor::{is_here, queue};
 
 /// Under this number JavaScript hears of events.
-const EVENTS: u32 = 1;
+pub const EVENTS: u32 = 1;
 
 static COUNTS: OnceLock<MetricCounts> = OnceLock::new();
 /// Threads that opened, by their homes.
@@ -48,7 +48,10 @@ pub fn subscribe_events(calls: bool) -> napi::Result<Events> {
     let subscribed = subscribe_at_home(interest, move |event, home| {
         let Some(mine) = mine.upgrade() else { return };
         if is_for(&mine, home) {
-            mine.post_event(Message::Notify(EVENTS, Notification::Event(Box::new(event.clone()))));
+            match event {
+                Event::Call(call) => mine.post_call(call.clone(), is_here(&mine) == Some(true)),
+                event => mine.post_event(Message::Notify(EVENTS, Notification::Event(Box::new(event.clone())))),
+            }
         }
     });
     Ok(Events(Some(subscribed)))
@@ -119,25 +122,36 @@ pub fn read_metrics(env: &Env) -> napi::Result<Array<'_>> {
     Ok(all)
 }
 
-/// The kind of an event and its fields.
+/// What is told of calls that ended: values in a row, as many for each as `lib/telemetry.js` reads. An object for each would cost more than the
+/// event itself.
+pub fn shown_calls<'env>(env: &'env Env, calls: Vec<CallEnded>) -> napi::Result<Object<'env>> {
+    let mut row = env.create_array(0)?;
+    let mut at = 0;
+    for call in calls {
+        let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        row.set(at, &*call.name)?;
+        row.set(at + 1, call.primitive.text())?;
+        row.set(at + 2, call.operation)?;
+        row.set(at + 3, call.outcome)?;
+        row.set(at + 4, call.is_error)?;
+        row.set(at + 5, call.error.map(resil::Code::text))?;
+        row.set(at + 6, began.as_secs_f64() * 1e3)?;
+        row.set(at + 7, call.took.as_secs_f64() * 1e3)?;
+        row.set(at + 8, call.parent.as_deref())?;
+        at += 9;
+    }
+    let mut object = Object::new(env)?;
+    object.set("calls", row)?;
+    Ok(object)
+}
+
+/// The kind of an event that is no call, and its fields.
 pub fn shown<'env>(env: &'env Env, event: &Event) -> napi::Result<Object<'env>> {
     let mut object = Object::new(env)?;
     if let Some(name) = event.name() {
         object.set("name", &**name)?;
     }
     let kind = match event {
-        Event::Call(call) => {
-            let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-            object.set("primitive", call.primitive.text())?;
-            object.set("operation", call.operation)?;
-            object.set("outcome", call.outcome)?;
-            object.set("isError", call.is_error)?;
-            object.set("error", call.error.map(resil::Code::text))?;
-            object.set("beganMs", began.as_secs_f64() * 1e3)?;
-            object.set("tookMs", call.took.as_secs_f64() * 1e3)?;
-            object.set("parent", call.parent.as_deref())?;
-            "call"
-        }
         Event::Retry { attempt, delay, .. } => {
             object.set("attempt", *attempt)?;
             object.set("delayMs", delay.as_secs_f64() * 1e3)?;

@@ -95,6 +95,22 @@ test('hooks that throw, reject or ask again break nothing', async () => {
   assert.throws(() => telemetry.hooks({ onOpen: 3 }), /must be a function/);
 });
 
+test('a lock that is taken away is told', async () => {
+  const server = await startServer();
+  const [client, other] = [await connect(server.url), await connect(server.url)];
+  const heard = [];
+  const hooks = telemetry.hooks({ onLost: (said) => heard.push(said) });
+  const held = await client.lock('secret-42').acquire();
+  assert.equal(await other.lock('secret-42').breakLock('ann', 'it hangs'), 1);
+  await until('it is told', () => heard.length > 0);
+  await held.release();
+  hooks.close();
+  assert.deepEqual(heard.map(({ primitive, name, reason }) => [primitive, name, reason]), [['lock', 'default', 'broken']]);
+  assert.ok(series()['resil_lost_total{name=default,primitive=lock}'] >= 1);
+  await client.shutdown();
+  await other.shutdown();
+});
+
 test('a channel hears of calls while somebody is subscribed', async () => {
   const client = await connect('memory://');
   const limiter = client.limiter('channelled', { limit: 1, period: '60s' });

@@ -2,22 +2,28 @@
 //!
 //! They are seen on threads of the runtime, which must never wait for the GIL, least of all while the interpreter ends. So
 //! what is seen is put into a queue, from which a thread of Python's takes it (`resil._listeners`).
+//!
+//! Calls that ended are many, and not urgent: the thread takes those of [`GATHERED_FOR`] at once. To wake it for each would cost more than the
+//! call, and it would fight for the GIL with those that call.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 // Not parking_lot's: it keeps the threads that wait in a table of the process, in which a fork leaves those of the parent.
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use resil::Notice;
 use resil::breaker::Transition;
-use resil::telemetry::Event;
+use resil::telemetry::{CallEnded, Event};
 
 use crate::edge::PerProcess;
 use crate::prelude::*;
-use crate::telemetry::shown_event;
+use crate::telemetry::{shown_call, shown_event};
 
 /// Listeners that do not return do not fill the memory.
 const WAITING_MAX: usize = 10_000;
+/// How long calls wait for others.
+const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Queue {
@@ -28,6 +34,10 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     seen: VecDeque<Seen>,
+    /// By the function that hears of them.
+    calls: Vec<(Arc<Object>, Vec<CallEnded>)>,
+    /// When the calls are told.
+    calls_due: Option<Instant>,
     is_closed: bool,
 }
 
@@ -35,8 +45,10 @@ enum Seen {
     Transition(Arc<Object>, Transition),
     Notice(Notice),
     Abandoned(Arc<Waiter>),
-    /// For a function that makes spans or hooks of it.
+    /// For a function that makes hooks or log lines of it.
     Event(Arc<Object>, Event),
+    /// For a function that makes spans of them.
+    Calls(Arc<Object>, Vec<CallEnded>),
 }
 
 static QUEUE: PerProcess<Queue> = PerProcess::new();
@@ -68,7 +80,32 @@ pub fn hear(notice: &Notice) {
 
 /// Telemetry, for a function that subscribed. On any thread, without the GIL.
 pub fn happened(hear: &Arc<Object>, event: &Event) {
-    put(Seen::Event(Arc::clone(hear), event.clone()));
+    match event {
+        Event::Call(call) => put_call(hear, call),
+        event => put(Seen::Event(Arc::clone(hear), event.clone())),
+    }
+}
+
+fn put_call(hear: &Arc<Object>, call: &CallEnded) {
+    let queue = queue();
+    let mut waiting = queue.waiting();
+    if waiting.is_closed {
+        return;
+    }
+    let is_first = waiting.calls_due.is_none();
+    let place = waiting.calls.iter().position(|(other, _)| Arc::ptr_eq(other, hear));
+    let place = place.unwrap_or_else(|| {
+        waiting.calls.push((Arc::clone(hear), Vec::new()));
+        waiting.calls.len() - 1
+    });
+    let calls = &mut waiting.calls[place].1;
+    if calls.len() < WAITING_MAX {
+        calls.push(call.clone());
+    }
+    if is_first {
+        waiting.calls_due = Some(Instant::now() + GATHERED_FOR);
+        queue.moved.notify_one();
+    }
 }
 
 /// A waiter on a loop that was closed. On any thread, with or without the GIL.
@@ -107,6 +144,10 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
             (imported!(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }
         Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
+        Seen::Calls(hear, calls) => {
+            let calls = calls.iter().map(|call| shown_call(py, call)).collect::<PyResult<Vec<_>>>()?;
+            (hear.bind(py), ("calls", calls)).into_pyobject(py)?
+        }
         Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };
     Ok(told.into_any().unbind())
@@ -125,7 +166,19 @@ pub fn next_transition(py: Python<'_>) -> PyResult<Option<Object>> {
             if let Some(next) = waiting.seen.pop_front() {
                 return Some(next);
             }
-            waiting = queue.moved.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let left = waiting.calls_due.map(|due| due.saturating_duration_since(Instant::now()));
+            waiting = match left {
+                None => queue.moved.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => match waiting.calls.pop() {
+                    Some((hear, calls)) => return Some(Seen::Calls(hear, calls)),
+                    None => {
+                        waiting.calls_due = None;
+                        waiting
+                    }
+                },
+                // Whatever is urgent ends the wait.
+                Some(left) => queue.moved.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
     });
     next.map(|seen| shown(py, seen)).transpose()
@@ -141,15 +194,17 @@ impl Abandoned {
     }
 }
 
-/// No listener is called from now on: the interpreter ends. What is left for the log is handed over.
+/// No listener is called from now on: the interpreter ends. What is left for the log and for spans is handed over.
 #[pyfunction]
 pub fn close_transitions(py: Python<'_>) -> PyResult<Vec<Object>> {
     let queue = queue();
     let left = {
         let mut waiting = queue.waiting();
         waiting.is_closed = true;
-        std::mem::take(&mut waiting.seen)
+        let calls = std::mem::take(&mut waiting.calls).into_iter().map(|(hear, calls)| Seen::Calls(hear, calls));
+        let notices = std::mem::take(&mut waiting.seen).into_iter().filter(|seen| matches!(seen, Seen::Notice(_)));
+        notices.chain(calls).collect::<Vec<_>>()
     };
     queue.moved.notify_all();
-    left.into_iter().filter(|seen| matches!(seen, Seen::Notice(_))).map(|seen| shown(py, seen)).collect()
+    left.into_iter().map(|seen| shown(py, seen)).collect()
 }

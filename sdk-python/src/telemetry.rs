@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
-use resil::telemetry::{Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe};
+use resil::telemetry::{CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe};
 
 use crate::prelude::*;
 
@@ -84,7 +84,7 @@ impl EventSubscription {
     }
 }
 
-/// `hear(kind, fields)` for every call, or for everything else that happens.
+/// `hear("calls", tuples)` for calls that ended, some milliseconds' worth at once; or `hear(kind, fields)` for everything else that happens.
 #[pyfunction]
 pub fn subscribe_events(py: Python<'_>, calls: bool, hear: Object) -> PyResult<EventSubscription> {
     listeners::begin(py)?;
@@ -101,7 +101,17 @@ pub fn subscribe_events(py: Python<'_>, calls: bool, hear: Object) -> PyResult<E
     Ok(EventSubscription(Mutex::new(Some(OfProcess::new((subscribed, spans))))))
 }
 
-/// The kind of an event, and its fields.
+/// A call that ended: name, primitive, operation, outcome, code of the error, whether it is one, when it began and how long it took in
+/// nanoseconds, and the context of the caller. A tuple, because a dict costs more than the event itself.
+pub fn shown_call(py: Python<'_>, call: &CallEnded) -> PyResult<Object> {
+    let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    let CallEnded { name, primitive, operation, outcome, error, is_error, took, parent, .. } = call;
+    let (error, began, took) = (error.map(resil::Code::text), nanos(began), nanos(*took));
+    (&**name, primitive.text(), *operation, *outcome, error, *is_error, began, took, parent.as_deref()).into_py_any(py)
+}
+
+/// The kind of an event that is no call, and its fields.
 pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<PyDict>)> {
     let fields = PyDict::new(py);
     let set = |name: &str, value: Object| fields.set_item(name, value);
@@ -109,18 +119,6 @@ pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<
         set("name", (&**name).into_py_any(py)?)?;
     }
     let kind = match event {
-        Event::Call(call) => {
-            let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-            set("primitive", call.primitive.text().into_py_any(py)?)?;
-            set("operation", call.operation.into_py_any(py)?)?;
-            set("outcome", call.outcome.into_py_any(py)?)?;
-            set("error", call.error.map(resil::Code::text).into_py_any(py)?)?;
-            set("is_error", call.is_error.into_py_any(py)?)?;
-            set("began_ns", began.as_nanos().into_py_any(py)?)?;
-            set("took_ns", call.took.as_nanos().into_py_any(py)?)?;
-            set("parent", call.parent.as_deref().into_py_any(py)?)?;
-            "call"
-        }
         Event::Retry { attempt, delay, .. } => {
             set("attempt", attempt.into_py_any(py)?)?;
             set("delay", delay.as_secs_f64().into_py_any(py)?)?;

@@ -122,6 +122,18 @@ def test_hooks_that_raise_block_or_ask_again_break_nothing(client: resil.Client,
         telemetry.hooks(only=3)  # type: ignore[arg-type]
 
 
+def test_a_lock_that_is_taken_away_is_told(server: Any) -> None:
+    heard: list[dict[str, Any]] = []
+    client, other = resil.connect(server.url).wait(), resil.connect(server.url).wait()
+    with telemetry.hooks(on_lost=heard.append):
+        held = client.lock("secret-42").acquire().wait()
+        assert other.lock("secret-42").break_lock("ann", "it hangs").wait() == 1
+        until("it is told", lambda: heard)
+        held.release().wait()
+    assert [(said["primitive"], said["name"], said["reason"]) for said in heard] == [("lock", "default", "broken")]
+    assert series()["resil_lost_total{name=default,primitive=lock}"] >= 1
+
+
 def test_spans_are_children_of_the_current_span_and_survive_broken_exporters(client: resil.Client, run: Any) -> None:
     from opentelemetry import trace
     from opentelemetry.sdk.metrics import MeterProvider

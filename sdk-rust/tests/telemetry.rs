@@ -11,8 +11,9 @@ use resil::breaker::BreakerSettings;
 use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
+use resil::operator::KeyKind;
 use resil::policy::{Hedge, HedgeSettings, Retry, RetrySettings, Timeout, retry_all};
-use resil::telemetry::{Event, Hooks, Interest, MetricCounts, MetricValue, subscribe};
+use resil::telemetry::{Event, Hooks, Interest, MetricCounts, MetricValue, Primitive, subscribe};
 use resil::{Client, ConnectSettings, Status};
 use resil_harness::{Options, Server};
 
@@ -123,8 +124,8 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
         let heard = Arc::clone(&heard);
         move || heard.lock().unwrap().push(kind)
     };
-    let (sleep, hedge, timeout, open, away, back) =
-        (hear("sleep"), hear("hedge"), hear("timeout"), hear("open"), hear("away"), hear("back"));
+    let (sleep, hedge, timeout, open, away, back, lost) =
+        (hear("sleep"), hear("hedge"), hear("timeout"), hear("open"), hear("away"), hear("back"), hear("lost"));
     let panicking = Hooks::new().before_sleep(|_, _, _| panic!("secret-panic")).on_hedge(|_| panic!("again")).install();
     let _hooks = Hooks::new()
         .only("scene")
@@ -134,6 +135,10 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
         .on_open(move |_| open())
         .on_away(move |_, _| away())
         .on_back(move |_| back())
+        .on_lost(move |primitive, _, reason| {
+            assert_eq!((primitive, reason), (Primitive::Lock, "broken"));
+            lost();
+        })
         .install();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let called = Arc::clone(&calls);
@@ -153,6 +158,13 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     heard_once.sort_unstable();
     assert_eq!(heard_once, ["away", "back", "hedge", "open", "sleep", "timeout"]);
     drop(panicking);
+
+    // A lock that is taken away.
+    let mine = client.lock("secret-42", LockSettings::new()).unwrap().labelled("scene");
+    let held = mine.acquire().await.unwrap();
+    client.operator().break_lock(&KeyKind::Lock.key("secret-42").unwrap(), "ann", "it hangs").await.unwrap();
+    until("it is told", || heard.lock().unwrap().contains(&"lost")).await;
+    drop(held);
 
     // The other primitives, with secrets in every place that takes one.
     let pay = client.idempotent("pay", IdempotencySettings::new()).unwrap();

@@ -1,15 +1,38 @@
 /** A worker in Node: one process of a fleet. What it is told and what it says is in `src/main.rs`. */
 
+import { subscribe } from "node:diagnostics_channel";
+import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { ResilError, connect, perHour } from "../../sdk-node/lib/index.mjs";
+import { ResilError, connect, perHour, telemetry } from "../../sdk-node/lib/index.mjs";
 
 /** Longer than any test: who waits is to be served, or to be killed. */
 const PATIENCE = "60s";
 
 /** An error of the worker's own function. */
 class OwnError extends Error {}
+
+/** What this process says about itself, as a user would collect it: channels, spans, and counts. */
+const require = createRequire(new URL("../../sdk-node/package.json", import.meta.url));
+const otel = require("@opentelemetry/api");
+const { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } = require("@opentelemetry/sdk-trace");
+const { AsyncLocalStorageContextManager } = require("@opentelemetry/context-async-hooks");
+otel.context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+const spans = new InMemorySpanExporter();
+telemetry.instrument({ tracerProvider: new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter: spans })] }) });
+const logs = [];
+for (const kind of ["onOpen", "onTransition", "onLost", "onAway", "onBack", "onRefused"]) {
+  subscribe(`resil:${kind}`, (said) => logs.push({ level: kind, message: JSON.stringify(said) }));
+}
+
+/** Runs within the trace of a request that came with this header. */
+function within(traceparent, work) {
+  const [, traceId, spanId, flags] = (traceparent ?? "").split("-");
+  if (flags === undefined) return work();
+  const parent = { traceId, spanId, traceFlags: Number.parseInt(flags, 16) };
+  return otel.context.with(otel.trace.setSpanContext(otel.context.active(), parent), work);
+}
 
 const client = await connect(process.argv[2]);
 const words = new Map();
@@ -38,8 +61,21 @@ const asks = {
       .sharedBulkhead(name, { maxConcurrentCalls: max, maxWait: PATIENCE, maxQueue: queue, priority })
       .call(() => inside(tag)),
 
-  breaker: ({ tag, name, consecutive }) =>
-    client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" }).call(() => inside(tag)),
+  breaker: ({ tag, name, consecutive, traceparent }) => {
+    const bank = client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" });
+    return within(traceparent, () => bank.call(() => inside(tag)));
+  },
+
+  said: async () => {
+    const shown = ({ name, attributes, parentSpanContext }) => ({ span: name, ...attributes, trace_id: parentSpanContext?.traceId ?? "" });
+    const series = ({ metric, labels }) => `${metric}{${Object.entries(labels).map(([label, value]) => `${label}=${value}`).join(",")}}`;
+    const counts = telemetry.metrics().filter(({ value }) => typeof value === "number");
+    return {
+      spans: spans.getFinishedSpans().map(shown),
+      logs,
+      counts: Object.fromEntries(counts.map((sample) => [series(sample), sample.value])),
+    };
+  },
 
   limit: async ({ name, key }) => {
     await client.limiter(name, perHour(1)).acquire(key);

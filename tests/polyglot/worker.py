@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
+import logging
 import sys
 from typing import Any, Awaitable, Callable
 
 import resil
+from opentelemetry import context, propagate, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from resil import telemetry
 
 #: Longer than any test: who waits is to be served, or to be killed.
 PATIENCE_SECONDS = 60
@@ -54,9 +61,59 @@ async def bulkhead(
         return await stage.inside(tag)
 
 
-async def breaker(client: resil.Client, stage: Stage, tag: int, name: str, consecutive: int) -> Any:
+class Witness(logging.Handler):
+    """What this process says about itself, as a user would collect it: the logger ``resil``, spans, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._lines: list[dict[str, str]] = []
+        self._spans = InMemorySpanExporter()
+        log = logging.getLogger("resil")
+        log.setLevel(logging.DEBUG)
+        log.addHandler(self)
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._switches = (telemetry.log_events(), telemetry.instrument(tracer_provider=provider))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append({"level": record.levelname, "message": record.getMessage()})
+
+    def said(self) -> dict[str, Any]:
+        def shown(span: Any) -> dict[str, str]:
+            trace_id = trace.format_trace_id(span.parent.trace_id) if span.parent else ""
+            return {"span": span.name, **{name: str(value) for name, value in span.attributes.items()}, "trace_id": trace_id}
+
+        def series(sample: telemetry.Sample) -> str:
+            return f"{sample.metric}{{{','.join(f'{label}={value}' for label, value in sample.labels.items())}}}"
+
+        counts = {series(sample): sample.value for sample in telemetry.metrics() if isinstance(sample.value, int)}
+        return {"spans": [shown(span) for span in self._spans.get_finished_spans()], "logs": self._lines, "counts": counts}
+
+
+#: From the start, so that nothing is missed.
+witness = Witness()
+
+
+async def said(client: resil.Client, stage: Stage, tag: int) -> Any:
+    return witness.said()
+
+
+async def breaker(
+    client: resil.Client, stage: Stage, tag: int, name: str, consecutive: int, traceparent: str | None = None
+) -> Any:
     bank = client.breaker(name, consecutive_failures=consecutive, open_for=PATIENCE_SECONDS, mode="exact")
-    return await bank.call(stage.inside, tag)
+    with within(traceparent):
+        return await bank.call(stage.inside, tag)
+
+
+@contextlib.contextmanager
+def within(traceparent: str | None) -> Any:
+    """The trace of a request that came with this header."""
+    token = context.attach(propagate.extract({"traceparent": traceparent} if traceparent else {}))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 async def limit(client: resil.Client, stage: Stage, tag: int, name: str, key: str) -> Any:
@@ -137,6 +194,7 @@ ASKS: dict[str, Callable[..., Awaitable[Any]]] = {
     "lock": lock,
     "bulkhead": bulkhead,
     "breaker": breaker,
+    "said": said,
     "limit": limit,
     "cached": cached,
     "idempotent": idempotent,

@@ -18,6 +18,7 @@ const GAUGES: [&str; 6] = ["eviction_risk", "blocked_waiters", "async_waiters", 
 const BREAKER_STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
 
+#[derive(Clone)]
 struct Family {
     kind: &'static str,
     help: String,
@@ -26,6 +27,7 @@ struct Family {
 }
 
 /// What a scrape gets.
+#[derive(Clone)]
 pub struct Page(BTreeMap<String, Family>);
 
 fn label(bytes: &[u8]) -> String {
@@ -62,13 +64,17 @@ impl Page {
         self.add("resil_scrape_duration_seconds", "gauge", help, "", &format!("{:.6}", span.as_secs_f64()));
     }
 
+    /// Nodes of a cluster say the same series: their numbers add up.
     fn add(&mut self, name: &str, kind: &'static str, help: &str, part: &str, value: &str) {
+        self.put(name, kind, help, part, value, |one, other| one + other);
+    }
+
+    fn put(&mut self, name: &str, kind: &'static str, help: &str, part: &str, value: &str, both: fn(f64, f64) -> f64) {
         let family =
             self.0.entry(name.to_owned()).or_insert_with(|| Family { kind, help: help.to_owned(), series: Vec::new() });
         match family.series.iter_mut().find(|(own, _)| own == part) {
-            // Nodes of a cluster: their numbers add up.
-            Some((_, sum)) => {
-                *sum = (sum.parse::<f64>().unwrap_or(0.0) + value.parse::<f64>().unwrap_or(0.0)).to_string()
+            Some((_, seen)) => {
+                *seen = both(seen.parse().unwrap_or(0.0), value.parse().unwrap_or(0.0)).to_string();
             }
             None => family.series.push((part.to_owned(), value.to_owned())),
         }
@@ -100,13 +106,20 @@ impl Page {
                     let part = labels(&[("kind", kind.as_bytes())]);
                     self.add("resil_bytes", "gauge", "What the values of each kind of key take, about.", &part, bytes);
                 }
+            } else if field == "breakers" {
+                for (state, count) in value.split(',').filter_map(|part| part.split_once('=')) {
+                    self.breakers_in(&state.replace('_', "-"), count);
+                }
             } else if field == "version" || field == "module_version" {
-                let help = "The version of the module.";
+                let help = "Nodes with this version of the module.";
                 self.add("resil_module_info", "gauge", help, &labels(&[("version", value.as_bytes())]), "1");
             } else if value.parse::<i64>().is_ok() {
                 let is_gauge = field.ends_with("_keys") || field.ends_with("_bytes") || GAUGES.contains(&field);
                 let help = format!("{field} of INFO resil.");
+                // Of several nodes the oldest wait is the longest, and one risk is a risk.
+                let is_worst = field == "oldest_wait_ms" || field == "eviction_risk";
                 match is_gauge {
+                    true if is_worst => self.put(&format!("resil_{field}"), "gauge", &help, "", value, f64::max),
                     true => self.add(&format!("resil_{field}"), "gauge", &help, "", value),
                     false => self.add(&format!("resil_{field}_total"), "counter", &help, "", value),
                 }
@@ -114,27 +127,32 @@ impl Page {
         }
     }
 
+    /// Series of one family keep their order; the names of its parts differ from the family's.
     fn histogram(&mut self, field: &str, Buckets { bounds, count, sum_ms }: &Buckets) {
-        let name = format!("resil_{field}_seconds");
-        let help = format!("{field} of INFO resil.");
-        // Series of one family keep their order; the names of its parts differ from the family's.
-        let family = self.0.entry(name).or_insert_with(|| Family { kind: "histogram", help, series: Vec::new() });
-        if !family.series.is_empty() {
-            return;
-        }
+        let (name, help) = (format!("resil_{field}_seconds"), format!("{field} of INFO resil."));
+        let mut add = |part: &str, value: String| self.add(&name, "histogram", &help, part, &value);
         for (bound, cumulative) in bounds {
-            family.series.push((format!("_bucket{{le=\"{bound}\"}}"), cumulative.to_string()));
+            add(&format!("_bucket{{le=\"{bound}\"}}"), cumulative.to_string());
         }
-        family.series.push(("_bucket{le=\"+Inf\"}".to_owned(), count.to_string()));
-        family.series.push(("_sum".to_owned(), (*sum_ms as f64 / 1_000.0).to_string()));
-        family.series.push(("_count".to_owned(), count.to_string()));
+        add("_bucket{le=\"+Inf\"}", count.to_string());
+        add("_sum", (*sum_ms as f64 / 1_000.0).to_string());
+        add("_count", count.to_string());
+    }
+
+    fn breakers_in(&mut self, state: &str, count: &str) {
+        let part = labels(&[("state", state.as_bytes())]);
+        self.add("resil_breakers", "gauge", "Breakers by their state.", &part, count);
     }
 
     pub fn breakers(&mut self, rows: &[OverviewRow]) {
+        // INFO knows all of them but those of policies. A server that does not say so is asked for rows, which are bounded.
+        let is_told = self.0.contains_key("resil_breakers");
         for state in BREAKER_STATES {
-            let count = rows.iter().filter(|row| row.bytes("state") == state.as_bytes()).count();
-            let part = labels(&[("state", state.as_bytes())]);
-            self.add("resil_breakers", "gauge", "Breakers by their state.", &part, &count.to_string());
+            let is_counted = |row: &&OverviewRow| {
+                row.bytes("state") == state.as_bytes() && (!is_told || row.number("policy") == Some(1))
+            };
+            let count = rows.iter().filter(is_counted).count();
+            self.breakers_in(state, &count.to_string());
         }
         let is_open =
             |row: &&OverviewRow| ["open", "forced-open"].iter().any(|state| row.bytes("state") == state.as_bytes());
@@ -287,6 +305,32 @@ mod tests {
             ] {
                 assert!(text.contains(&format!("resil_{name}_seconds{line}\n")), "{line} in {text}");
             }
+        }
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_add_up_and_their_oldest_wait_is_the_longest() {
+        let node = |wait: u32| {
+            format!(
+                "resil_version:0.1.0\r\nresil_gcra_denied:3\r\nresil_oldest_wait_ms:{wait}\r\nresil_eviction_risk:1\r\n\
+                 resil_lock_wait_ms:count=6,sum=17,le_1=1,le_2=3,le_5=4,inf=6"
+            )
+        };
+        let mut page = Page::here();
+        for wait in [40, 70, 5] {
+            page.info(&node(wait));
+        }
+        let text = page.text();
+        for line in [
+            "resil_gcra_denied_total 9",
+            "resil_oldest_wait_ms 70",
+            "resil_eviction_risk 1",
+            r#"resil_lock_wait_seconds_bucket{le="0.002"} 9"#,
+            r#"resil_lock_wait_seconds_bucket{le="+Inf"} 18"#,
+            "resil_lock_wait_seconds_count 18",
+            r#"resil_module_info{version="0.1.0"} 3"#,
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line} in {text}");
         }
     }
 

@@ -1,9 +1,10 @@
-//! The terminal as a screen: another page of it, keys without Enter, its size. It is as it was when this is dropped, also by a panic.
+//! The terminal as a screen: another page of it, keys without Enter, its size. It is as it was when this is dropped, also by a panic, and a
+//! signal ends `top` like a key does: it must not leave a terminal that shows nothing of what is typed.
 
 use std::io::{Read, Write};
-use std::time::Duration;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::failure::Failure;
@@ -11,11 +12,15 @@ use crate::failure::Failure;
 pub struct Terminal {
     before: Termios,
     keys: UnboundedReceiver<u8>,
+    /// Heard from the first moment on: also of one that comes while the server is asked.
+    signals: [Signal; 3],
 }
 
 impl Terminal {
     pub fn open() -> Result<Self, Failure> {
         let wrong = |error: rustix::io::Errno| Failure::Refused(format!("the terminal cannot be used: {error}"));
+        let signals =
+            [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
         let before = tcgetattr(std::io::stdin()).map_err(wrong)?;
         let mut raw = before.clone();
         raw.make_raw();
@@ -30,7 +35,7 @@ impl Terminal {
                 }
             }
         });
-        let terminal = Self { before, keys };
+        let terminal = Self { before, keys, signals };
         let mut out = std::io::stdout().lock();
         out.write_all(b"\x1b[?1049h\x1b[?25l")?;
         out.flush()?;
@@ -62,18 +67,20 @@ impl Terminal {
         Ok(())
     }
 
-    /// Waits, and says whether to stop: q, Escape, Ctrl-C, a closed terminal, or a signal.
-    pub async fn quits_within(&mut self, span: Duration) -> bool {
-        let terminated = async {
-            match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-                Ok(mut signal) => drop(signal.recv().await),
-                Err(_) => std::future::pending().await,
+    /// Waits until it is time to stop: q, Escape, Ctrl-C, a closed terminal, or a signal. May be dropped and called again.
+    pub async fn quits(&mut self) {
+        let [terminate, interrupt, hangup] = &mut self.signals;
+        loop {
+            tokio::select! {
+                key = self.keys.recv() => {
+                    if matches!(key, None | Some(b'q' | b'Q' | 0x1b | 0x03 | 0x04)) {
+                        return;
+                    }
+                }
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => return,
             }
-        };
-        tokio::select! {
-            key = self.keys.recv() => matches!(key, None | Some(b'q' | b'Q' | 0x1b | 0x03 | 0x04)),
-            () = terminated => true,
-            () = tokio::time::sleep(span) => false,
         }
     }
 }

@@ -28,6 +28,12 @@ fn get(address: &str, path: &str, header: &str) -> String {
     text
 }
 
+/// What an exporter of this server shows.
+pub fn page_of(url: &str) -> String {
+    let (_running, address) = exporter(url, &[]);
+    get(&address, "/metrics", "")
+}
+
 /// The value of a series.
 fn series(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -97,6 +103,67 @@ fn a_scrape_ends_in_time_whatever_the_server_does() {
     server.start_again();
     eventually("it is back", BOUND, || series(&get(&address, "/metrics", ""), "resil_up") == Some(1.0));
     assert!(running.is_running());
+}
+
+/// Commands of this name that a server has seen.
+fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("INFO");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn scrapes_at_once_share_one_look_at_the_server() {
+    const SCRAPES: usize = 40;
+    let server = Server::fresh();
+    let (_running, address) = exporter(&server.url(), &["--scrape-timeout", "20s", "--timeout", "20s"]);
+    assert_eq!(series(&get(&address, "/metrics", ""), "resil_up"), Some(1.0));
+    let of_one = calls(&mut server.connect(), "res.list");
+    server.pause();
+    let scrapes: Vec<_> = (0..SCRAPES)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || get(&address, "/metrics", ""))
+        })
+        .collect();
+    // All have asked, and wait for a server that stands still.
+    std::thread::sleep(Duration::from_millis(700));
+    server.resume();
+    for scrape in scrapes {
+        assert_eq!(series(&scrape.join().expect("a page"), "resil_up"), Some(1.0));
+    }
+    let looks = calls(&mut server.connect(), "res.list") / of_one - 1;
+    assert!((1..=4).contains(&looks), "{looks} looks for {SCRAPES} scrapes");
+}
+
+#[test]
+fn half_a_request_does_not_keep_the_exporter_from_ending() {
+    let server = Server::fresh();
+    let (mut running, address) = exporter(&server.url(), &[]);
+    let mut half = TcpStream::connect(&address).expect("it listens");
+    half.write_all(b"GET /metr").expect("half a request");
+    assert_eq!(series(&get(&address, "/metrics", ""), "resil_up"), Some(1.0));
+    running.signal("TERM");
+    let began = Instant::now();
+    eventually("it ends", Duration::from_secs(10), || running.exit_code().is_some());
+    assert_eq!(running.exit_code(), Some(0), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn an_exporter_says_once_why_it_has_nothing_to_show() {
+    let server = Server::fresh();
+    ask(&mut server.connect(), &["ACL", "SETUSER", "blind", "on", ">x", "~*", "-@all", "+ping", "+hello", "+auth"]);
+    let url = server.url().replace("redis://", "redis://blind:x@");
+    let (running, address) = exporter(&url, &[]);
+    for _ in 0..3 {
+        assert_eq!(series(&get(&address, "/metrics", ""), "resil_up"), Some(0.0));
+    }
+    let why = running.line("resil_up is 0");
+    assert!(why.contains("info"), "{why}");
+    ask(&mut server.connect(), &["ACL", "SETUSER", "blind", "+@all"]);
+    eventually("it may look", BOUND, || series(&get(&address, "/metrics", ""), "resil_up") == Some(1.0));
+    let said = running.line("resil_up is");
+    assert!(said.contains("again"), "the reason is said once: {said}");
 }
 
 fn rules(name: &str) -> String {

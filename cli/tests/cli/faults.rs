@@ -124,3 +124,86 @@ fn a_reader_that_is_gone_is_no_error() {
         (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     assert_eq!((out.trim(), err.as_str()), ("code 0", ""));
 }
+
+/// Bytes above 0x7f that some terminals obey like ESC [.
+#[test]
+fn an_error_holds_nothing_that_a_terminal_obeys() {
+    let file = "/nowhere/\u{9b}31m\u{202e}\u{7f}\x1b[2J";
+    for more in [&[][..], &["--json"]] {
+        let ran = run(resil("redis://127.0.0.1:1", &[&["breaker", "list", "--password-file", file], more].concat()));
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("/nowhere/"), "{}", ran.err);
+        let obeyed: Vec<char> = ran.err.trim_end().chars().filter(|c| !(' '..='~').contains(c)).collect();
+        assert!(obeyed.is_empty(), "{obeyed:?} in {:?}", ran.err);
+    }
+}
+
+#[test]
+fn a_breaker_that_is_open_is_seen_beside_very_many_that_are_not() {
+    let server = Server::fresh();
+    let mut connection = server.connect();
+    for from in (0..12_000).step_by(1_000) {
+        let mut pipe = redis::pipe();
+        for number in from..from + 1_000 {
+            let key = format!("resil:breaker:{{calm{number}}}");
+            pipe.cmd("RES.BREAKER").arg(&["TALLY", &key, "0", "me", "1", "OK", "9", "FAIL", "0"]).ignore();
+        }
+        pipe.query::<()>(&mut connection).expect("counted");
+    }
+    ask(&mut connection, &["RES.BREAKER", "FORCE", "resil:breaker:{zulu}", "OPEN"]);
+    let top = crate::scene::json(&server.url(), &["top"]);
+    assert_eq!((&top["breakers"][0]["name"], &top["breakers"][0]["state"]), (&"zulu".into(), &"forced-open".into()));
+    let page = crate::exporter::page_of(&server.url());
+    for line in [
+        r#"resil_breaker_not_closed{breaker="zulu",state="forced-open"} 1"#,
+        r#"resil_breakers{state="closed"} 12000"#,
+        r#"resil_breakers{state="forced-open"} 1"#,
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+}
+
+/// Payloads, results, values, metadata and passwords: the tool shows that they are there, and never what they are.
+#[test]
+fn nothing_that_was_stored_is_shown() {
+    let server = Server::start(Options::default().config("requirepass", SECRET));
+    let url = server.url().replace("redis://", &format!("redis://:{SECRET}@"));
+    let mut connection = redis::Client::open(&*url).and_then(|client| client.get_connection()).expect("connected");
+    for line in [
+        &["RES.DLQ", "FAIL", "resil:dlq:{orders}", "42", "ERROR", "timeout", "PAYLOAD", SECRET][..],
+        &["RES.DLQ", "FAIL", "resil:dlq:{orders}", "43", "ERROR", "bad", "FINAL", "PAYLOAD", SECRET],
+        &["RES.IDEMP", "BEGIN", "resil:idemp:pay:{1}", "me", "1h"],
+        &["RES.IDEMP", "COMMIT", "resil:idemp:pay:{1}", "me", "1h", SECRET],
+        &["RES.SFLIGHT", "JOIN", "resil:flight:user:{1}", "me", "1h"],
+        &["RES.SFLIGHT", "PUBLISH", "resil:flight:user:{1}", "me", "1h", "VALUE", SECRET],
+        &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "me", "1h"],
+        &["RES.BREAKER", "FORCE", "resil:breaker:{bank}", "OPEN"],
+    ] {
+        ask(&mut connection, line);
+    }
+    let verbs: [&[&str]; 12] = [
+        &["top", "--once"],
+        &["breaker", "list"],
+        &["breaker", "show", "bank"],
+        &["lock", "list"],
+        &["lock", "show", "stock"],
+        &["dlq", "list"],
+        &["dlq", "show", "orders"],
+        &["dlq", "show", "orders", "--id", "42"],
+        &["dlq", "groups", "orders"],
+        &["dlq", "audit", "orders"],
+        &["doctor"],
+        &["watch", "--for", "200ms"],
+    ];
+    for verb in verbs {
+        for more in [&[][..], &["--json"]] {
+            let ran = run(resil(&url, &[verb, more].concat()));
+            assert!(ran.code <= 1, "{verb:?}: {}{}", ran.out, ran.err);
+            assert!(!ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{verb:?}: {}{}", ran.out, ran.err);
+        }
+    }
+    let page = crate::exporter::page_of(&url);
+    assert!(page.contains("resil_up 1") && !page.contains(SECRET), "{page}");
+    let listed: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).expect("listed");
+    assert!(!listed.contains(SECRET), "{listed}");
+}

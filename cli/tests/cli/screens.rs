@@ -111,3 +111,49 @@ fn colours_are_for_terminals_alone() {
     assert!(!on_terminal("1").contains("\x1b[31m"));
     assert_eq!(run(resil(&server.url(), &["top"])).code, 0, "without a terminal it is one screen");
 }
+
+/// What `top` leaves behind when a signal or a key ends it: the page of before, a visible cursor, and an exit that is none of a signal.
+#[test]
+fn top_gives_the_terminal_back_when_it_is_signalled_or_quit() {
+    for (how, is_paused) in [("INT", false), ("TERM", false), ("TERM", true), ("HUP", false), ("q", true)] {
+        let server = Server::fresh();
+        let pid_file = tempfile::NamedTempFile::new().expect("a file");
+        let line = format!(
+            "echo $$ >'{}'; exec '{}' top --interval 100ms --timeout 20s",
+            pid_file.path().display(),
+            binary().display()
+        );
+        let mut child = Command::new("script")
+            .args(["-qefc", &line, "/dev/null"])
+            .env("RESIL_URL", server.url())
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script runs");
+        std::thread::sleep(Duration::from_millis(900));
+        if is_paused {
+            server.pause();
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        let mut keys = child.stdin.take().expect("piped");
+        let began = std::time::Instant::now();
+        if how == "q" {
+            keys.write_all(b"q").expect("q is pressed");
+        } else {
+            let pid = std::fs::read_to_string(pid_file.path()).expect("its number");
+            let sent = Command::new("kill").args([&format!("-{how}"), pid.trim()]).status();
+            assert!(sent.is_ok_and(|status| status.success()), "{how}");
+        }
+        let output = child.wait_with_output().expect("it ends");
+        let took = began.elapsed();
+        drop(keys);
+        if is_paused {
+            server.resume();
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.ends_with("\x1b[?25h\x1b[?1049l"), "{how} {is_paused}: {text:?}");
+        assert!(output.status.success(), "{how} {is_paused}: {:?}", output.status);
+        assert!(took < Duration::from_secs(5), "{how} {is_paused}: {took:?}");
+    }
+}

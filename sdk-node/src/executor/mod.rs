@@ -319,18 +319,28 @@ pub fn cancel(call: u32) -> napi::Result<Vec<Event>> {
 
 /// Reads all messages from other threads, and polls the calls they wake.
 pub fn receive() -> napi::Result<Vec<Event>> {
-    for message in queue()?.drain() {
-        match message {
-            Message::Poll(call) => poll(call)?,
-            Message::Load(number, done) => {
-                let call = with(|executor| executor.insert(false))?;
-                poll_with(call.0, Box::pin(crate::cached::run_load(call, number, done)))?;
-            }
-            Message::Notify(listener, what) => with(|executor| executor.events.push(Event::Notify(listener, what)))?,
-            Message::Forget(number) => with(|executor| executor.events.push(Event::Forget(number)))?,
-        }
+    let queue = queue()?;
+    let read = queue.drain().into_iter().try_for_each(read);
+    let calls = queue.drain_calls();
+    read?;
+    if !calls.is_empty() {
+        let told = Event::Notify(crate::telemetry::EVENTS, Notification::Calls(calls));
+        with(|executor| executor.events.push(told))?;
     }
     take_events()
+}
+
+fn read(message: Message) -> napi::Result<()> {
+    match message {
+        Message::Poll(call) => poll(call)?,
+        Message::Load(number, done) => {
+            let call = with(|executor| executor.insert(false))?;
+            poll_with(call.0, Box::pin(crate::cached::run_load(call, number, done)))?;
+        }
+        Message::Notify(listener, what) => with(|executor| executor.events.push(Event::Notify(listener, what)))?,
+        Message::Forget(number) => with(|executor| executor.events.push(Event::Forget(number)))?,
+    }
+    Ok(())
 }
 
 pub fn take_events() -> napi::Result<Vec<Event>> {

@@ -1,12 +1,14 @@
 //! Messages to one thread of JavaScript, from any thread: "poll this call", "start this load", "this happened".
 //!
-//! However many messages there are, Node is woken once: a flag says that it is coming already.
+//! However many messages there are, Node is woken once: a flag says that it is coming already. Calls that end while messages are read are
+//! told with them: they do not wake it once more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 use parking_lot::Mutex;
+use resil::telemetry::CallEnded;
 use tokio::sync::oneshot;
 
 use super::attempt::Settled;
@@ -27,6 +29,8 @@ pub enum Notification {
     Back { address: String },
     /// For telemetry.
     Event(Box<resil::telemetry::Event>),
+    /// The same of calls that ended, as many as there are.
+    Calls(Vec<CallEnded>),
 }
 
 const EVENTS_MAX: usize = 10_000;
@@ -42,13 +46,17 @@ pub enum Message {
 
 pub struct Queue {
     messages: Mutex<Vec<Message>>,
+    calls: Mutex<Vec<CallEnded>>,
     is_coming: AtomicBool,
+    /// Its thread reads messages just now. Of use on that thread alone.
+    is_reading: AtomicBool,
     signal: Signal,
 }
 
 impl Queue {
     pub fn new(signal: Signal) -> Self {
-        Self { messages: Mutex::default(), is_coming: AtomicBool::new(false), signal }
+        let (messages, calls) = (Mutex::default(), Mutex::default());
+        Self { messages, calls, is_coming: AtomicBool::new(false), is_reading: AtomicBool::new(false), signal }
     }
 
     pub fn signal(&self) -> &Signal {
@@ -57,6 +65,10 @@ impl Queue {
 
     pub fn post(&self, message: Message) {
         self.messages.lock().push(message);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if !self.is_coming.swap(true, Ordering::AcqRel) {
             self.signal.send();
         }
@@ -69,10 +81,29 @@ impl Queue {
         }
     }
 
+    /// A call that ended, for telemetry. `is_here`: on the thread of this queue.
+    pub fn post_call(&self, call: CallEnded, is_here: bool) {
+        let mut calls = self.calls.lock();
+        if calls.len() < EVENTS_MAX {
+            calls.push(call);
+            drop(calls);
+            if !is_here || !self.is_reading.load(Ordering::Relaxed) {
+                self.wake();
+            }
+        }
+    }
+
     /// All messages; one that is posted from now on wakes the thread again.
     pub fn drain(&self) -> Vec<Message> {
         self.is_coming.store(false, Ordering::Release);
+        self.is_reading.store(true, Ordering::Relaxed);
         std::mem::take(&mut *self.messages.lock())
+    }
+
+    /// All messages were read: the calls that ended by then.
+    pub fn drain_calls(&self) -> Vec<CallEnded> {
+        self.is_reading.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.calls.lock())
     }
 }
 

@@ -206,25 +206,36 @@ def instrument(*, tracer_provider: Any = None, meter_provider: Any = None) -> Sw
     _observe(otel_metrics.get_meter("resil", meter_provider=meter_provider), otel_metrics.Observation)
     failed = _Once("OpenTelemetry")
 
-    def hear(_kind: str, call: dict[str, Any]) -> None:
-        try:
-            _span(trace, tracer, call)
-        except BaseException as error:
-            failed(error)
+    def hear(_kind: str, calls: list[tuple[Any, ...]]) -> None:
+        for call in calls:
+            try:
+                _span(trace, tracer, *call)
+            except BaseException as error:
+                failed(error)
 
     return Switch(subscribe_events(True, hear))
 
 
-def _span(trace: Any, tracer: Any, call: dict[str, Any]) -> None:
-    attributes = {key: call[key] for key in ("name", "operation", "outcome")}
-    if call["is_error"]:
-        attributes["error.type"] = call["error"] or "error"
-    span = tracer.start_span(
-        f"resil.{call['primitive']}", context=_parent(trace, call["parent"]), attributes=attributes, start_time=call["began_ns"]
-    )
-    if call["is_error"]:
+def _span(
+    trace: Any,
+    tracer: Any,
+    name: str,
+    primitive: str,
+    operation: str,
+    outcome: str,
+    error: Optional[str],
+    is_error: bool,
+    began_ns: int,
+    took_ns: int,
+    parent: Optional[str],
+) -> None:
+    attributes = {"name": name, "operation": operation, "outcome": outcome}
+    if is_error:
+        attributes["error.type"] = error or "error"
+    span = tracer.start_span(f"resil.{primitive}", context=_parent(trace, parent), attributes=attributes, start_time=began_ns)
+    if is_error:
         span.set_status(trace.Status(trace.StatusCode.ERROR))
-    span.end(call["began_ns"] + call["took_ns"])
+    span.end(began_ns + took_ns)
 
 
 def _parent(trace: Any, traceparent: Optional[str]) -> Any:

@@ -12,7 +12,7 @@ use crate::settings::setters;
 use crate::settings::span_text;
 
 /// A message, as the ledger keeps it. Nothing of it changes once the ledger has it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Letter {
     /// Names the message, from 1 to 512 bytes: the same one is the same message. See [`of`](Self::of).
@@ -34,6 +34,19 @@ pub struct Letter {
     pub aggregate: Option<String>,
     /// The version of its form.
     pub schema: Option<u32>,
+}
+
+/// Without payload and headers: messages are written to logs.
+impl std::fmt::Debug for Letter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Letter")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("source", &self.source)
+            .field("schema", &self.schema)
+            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
 }
 
 setters! { Letter {} { schema: u32 } }

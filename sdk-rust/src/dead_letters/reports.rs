@@ -41,7 +41,7 @@ impl From<Death> for DeathReason {
 }
 
 /// A message, as the ledger has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LetterView {
     pub id: String,
@@ -80,6 +80,24 @@ pub struct LetterView {
     pub cases: Vec<u32>,
     /// What was longer than the ledger keeps.
     pub cut: Vec<String>,
+}
+
+/// Without payload and headers: messages are written to logs.
+impl std::fmt::Debug for LetterView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LetterView")
+            .field("id", &self.id)
+            .field("state", &self.state)
+            .field("attempt", &self.attempt)
+            .field("deaths", &self.deaths)
+            .field("reason", &self.reason)
+            .field("kind", &self.kind)
+            .field("group", &self.group)
+            .field("last_error", &self.last_error)
+            .field("attempts", &self.attempts)
+            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
 }
 
 /// One failure of a message.

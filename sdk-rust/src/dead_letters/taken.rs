@@ -51,10 +51,19 @@ impl IntoIterator for TakenBatch {
 }
 
 /// A message that was taken, as its handler sees it.
-#[derive(Debug)]
 pub struct TakenMessage {
     given: GivenEntry,
     lost: CancellationToken,
+}
+
+/// Without payload and headers: messages are written to logs.
+impl std::fmt::Debug for TakenMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TakenMessage")
+            .field("id", &self.id())
+            .field("payload_bytes", &self.payload().map(<[u8]>::len))
+            .finish_non_exhaustive()
+    }
 }
 
 impl TakenMessage {

@@ -281,7 +281,8 @@ where
             SettleAs::Done => (MessageEnd::Done, receipt),
             SettleAs::Known => (MessageEnd::Known, receipt),
             SettleAs::Dropped(reason) => {
-                tracing::warn!(queue, id, reason, "a message was dropped");
+                // Not the reason: it is in the handler's words, which may be anything. Hooks are told.
+                tracing::warn!(queue, id, "a message was dropped");
                 let name = || Arc::clone(&self.running.worker.name);
                 let home = self.running.worker.client.home();
                 emit(Interest::Happenings, home, || Event::Dropped { name: name(), id: id.clone(), reason });
@@ -289,13 +290,13 @@ where
             }
             SettleAs::GivenBack(delay) => return self.give_back(&message, receipt, delay).await,
             SettleAs::Failed(note) => match self.source.fail(receipt, &note).await {
-                FailedWhere::Here(Ok(verdict)) => return self.running.count(self.say(id, &note, &verdict)),
+                FailedWhere::Here(Ok(verdict)) => return self.running.count(self.say(id, &verdict)),
                 FailedWhere::Here(Err(error)) => {
                     tracing::warn!(queue, id, %error, "a failure could not be recorded");
                     return self.running.count(MessageEnd::Unsettled);
                 }
                 FailedWhere::Elsewhere(receipt) => match self.record(&message, &note).await {
-                    Some(verdict) => (self.say(id, &note, &verdict), receipt),
+                    Some(verdict) => (self.say(id, &verdict), receipt),
                     None => return self.give_back(&message, receipt, GIVEN_BACK_FOR).await,
                 },
             },
@@ -308,15 +309,16 @@ where
         self.running.note_acknowledged(message, MessageEnd::GivenBack, told);
     }
 
-    fn say(&self, id: &str, note: &FailureNote, verdict: &FailVerdict) -> MessageEnd {
-        let (queue, error) = (&*self.running.worker.name, &note.error);
+    /// Without the error, which is in the handler's words: the ledger has it.
+    fn say(&self, id: &str, verdict: &FailVerdict) -> MessageEnd {
+        let queue = &*self.running.worker.name;
         match verdict {
             FailVerdict::Retry { attempt, delay } => {
-                tracing::debug!(queue, id, error, attempt, ?delay, "a message failed, and is retried");
+                tracing::debug!(queue, id, attempt, ?delay, "a message failed, and is retried");
                 MessageEnd::Retried
             }
-            FailVerdict::Dead { deaths, group, reason } => {
-                tracing::warn!(queue, id, error, deaths, group, ?reason, "a message is dead");
+            FailVerdict::Dead { deaths, reason, .. } => {
+                tracing::warn!(queue, id, deaths, ?reason, "a message is dead");
                 MessageEnd::Dead
             }
             FailVerdict::Known { .. } => MessageEnd::Known,

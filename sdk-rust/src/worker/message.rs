@@ -12,7 +12,6 @@ use super::source::IncomingMessage;
 use crate::clock::{Clock, Moment};
 
 /// A message, with what its handler needs to know.
-#[derive(Debug)]
 pub struct WorkerMessage {
     incoming: Arc<IncomingMessage>,
     payload: Bytes,
@@ -21,6 +20,16 @@ pub struct WorkerMessage {
     cancel: CancellationToken,
     until: Moment,
     clock: Clock,
+}
+
+/// Without the payload.
+impl std::fmt::Debug for WorkerMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerMessage")
+            .field("incoming", &self.incoming)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
 }
 
 impl WorkerMessage {

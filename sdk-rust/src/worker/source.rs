@@ -103,7 +103,7 @@ pub struct Incoming<R> {
 }
 
 /// A message as its source has it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct IncomingMessage {
     /// `source/id`: the same one is the same message, in the ledger and for whatever is done once.
     pub id: String,
@@ -124,6 +124,21 @@ pub struct IncomingMessage {
     pub is_redelivered: bool,
     /// The broker gave it up, and why.
     pub given_up: Option<GivenUpBy>,
+}
+
+/// Without payload and headers: messages are written to logs.
+impl std::fmt::Debug for IncomingMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IncomingMessage")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("source", &self.source)
+            .field("schema", &self.schema)
+            .field("attempt", &self.attempt)
+            .field("deliveries", &self.deliveries)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a broker moved a message away.

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use resil::breaker::{BreakerSettings, CountingMode};
 use resil::cache::CacheSettings;
+use resil::correlation::correlated;
 use resil::dead_letters::{DeadLettersSettings, Letter};
 use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::stage::{OwnError, Stage};
+use crate::witness::Witness;
 
 /// Longer than any test: who waits is to be served, or to be killed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,13 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Ask {
     Lock { name: String, lease_ms: Option<u64> },
     Bulkhead { name: String, max: u32, queue: Option<u32>, priority: Option<u8> },
-    Breaker { name: String, consecutive: u32 },
+    Breaker { name: String, consecutive: u32, traceparent: Option<String> },
     Limit { name: String, key: String },
     Cached { name: String, key: String, codec: Codec },
     Idempotent { name: String, key: String, codec: Codec, lease_ms: u64 },
     FailLetter { name: String, id: String, payload: Value },
     TakeLetter { name: String },
     Follow { name: String, until: u64 },
+    Said {},
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -48,7 +51,13 @@ pub enum Codec {
 
 impl Ask {
     /// The value, or the code of what went wrong.
-    pub async fn perform(self, client: &Client, stage: &Arc<Stage>, tag: u64) -> Result<Value, &'static str> {
+    pub async fn perform(
+        self,
+        client: &Client,
+        stage: &Arc<Stage>,
+        witness: &Witness,
+        tag: u64,
+    ) -> Result<Value, &'static str> {
         match self {
             Self::Lock { name, lease_ms } => {
                 let lease = Duration::from_millis(lease_ms.unwrap_or(10_000));
@@ -61,13 +70,18 @@ impl Ask {
                 let bulkhead = client.shared_bulkhead(&name, settings).unwrap();
                 bulkhead.run(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
-            Self::Breaker { name, consecutive } => {
+            Self::Said {} => Ok(witness.said()),
+            Self::Breaker { name, consecutive, traceparent } => {
                 let options = BreakerSettings::new()
                     .consecutive_failures(consecutive)
                     .open_for(PATIENCE)
                     .mode(CountingMode::Exact);
                 let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
-                breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
+                let call = breaker.call(|| stage.inside(tag, json!({})));
+                match traceparent {
+                    Some(parent) => correlated(parent, call).await.map_err(code),
+                    None => call.await.map_err(code),
+                }
             }
             Self::Limit { name, key } => {
                 let limit = client.limiter(&name, Limit::per_hour(1)).map_err(own_code)?;

@@ -10,6 +10,8 @@
 //! > {"tag":N,"do":"bulkhead","name":"reports","max":3}                   {"tag":N,"inside":{}}
 //! > {"tag":N,"do":"bulkhead","name":"reports","max":1,"queue":9,"priority":2}
 //! > {"tag":N,"do":"breaker","name":"bank","consecutive":5}               {"tag":N,"inside":{}}
+//! > {"tag":N,"do":"breaker","name":"bank","consecutive":5,"traceparent":"00-0af7…-01"}
+//! > {"tag":N,"do":"said"}                                                 {"tag":N,"done":{"value":{"spans":[…],"logs":[…],"counts":{…}}}}
 //! > {"tag":N,"do":"limit","name":"api","key":"user:42"}                   one an hour
 //! > {"tag":N,"do":"cached","name":"user","key":"1","codec":"json"}       {"tag":N,"inside":{}}         if it has to load
 //! > {"tag":N,"do":"idempotent","name":"pay","key":"1","codec":"bytes","lease_ms":500}  {"tag":N,"inside":{"attempt":1}}
@@ -20,10 +22,12 @@
 //!                                                                        {"tag":N,"failed":"CIRCUIT_OPEN"}
 //! ```
 //!
-//! A value is JSON with the codec `json`, and base64 with the codec `bytes`.
+//! A value is JSON with the codec `json`, and base64 with the codec `bytes`. What is `said` is what the process says about itself, by the tools of
+//! its language: spans that ended, lines of its log, and counters as `metric{label=value}`.
 
 mod ask;
 mod stage;
+mod witness;
 
 use std::sync::Arc;
 
@@ -33,6 +37,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use ask::Ask;
 use stage::{Stage, Word};
+use witness::Witness;
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -51,6 +56,8 @@ enum Line {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("usage: polyglot-worker URL")?;
+    let witness = Witness::default();
+    witness.install()?;
     let client = resil::connect(&url).await?;
     let stage = Arc::new(Stage::default());
     stage.say(&json!({ "ready": "rust" }));
@@ -59,9 +66,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         match serde_json::from_str(&line)? {
             Line::Word { tag, word } => stage.give(tag, word),
             Line::Ask { tag, ask } => {
-                let (client, stage) = (client.clone(), stage.clone());
+                let (client, stage, witness) = (client.clone(), stage.clone(), witness.clone());
                 tokio::spawn(async move {
-                    let outcome = match ask.perform(&client, &stage, tag).await {
+                    let outcome = match ask.perform(&client, &stage, &witness, tag).await {
                         Ok(value) => json!({ "tag": tag, "done": { "value": value } }),
                         Err(code) => json!({ "tag": tag, "failed": code }),
                     };

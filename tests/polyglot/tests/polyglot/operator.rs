@@ -1,7 +1,6 @@
 //! An operator's walk: a fleet of three languages opens a breaker, holds a lock with waiters and is denied a key. Whatever the operator asks
-//! tells the same story: `RES.LIST`, `RES.TOP`, `resil … --json` and `/metrics`. What the operator forces, all three obey.
-//!
-//! Logs and traces of each language belong into the same walk: see [`Story`].
+//! tells the same story: `RES.LIST`, `RES.TOP`, `resil … --json`, `/metrics`, events, and the logs, spans and counts of each process, made with the
+//! tools of its language. What the operator forces, all three obey.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,12 +12,13 @@ use resil_harness::{eventually, ok, reply};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::{Fleet, Heard, Tag};
+use crate::worker::Language;
 
 const BOUND: Duration = Duration::from_secs(20);
 /// What a force by the operator may take to reach every process.
 const OBEYED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What has happened, as every witness has to tell it. A witness of logs or traces adds a check of its own to the walk.
+/// What has happened, as every witness has to tell it.
 struct Story {
     breaker: &'static str,
     lock: &'static str,
@@ -79,11 +79,18 @@ impl Drop for Exporter {
     }
 }
 
-/// Three workers fail, one of each language; the third failure opens the breaker.
+/// The trace that a worker's call belongs to.
+fn trace_of(worker: usize) -> String {
+    format!("{:032x}", 0xabc0 + worker)
+}
+
+/// Three workers fail, one of each language, each for a request with a trace of its own; the third failure opens the breaker.
 fn open_the_breaker(fleet: &mut Fleet, ask: &Json) {
     let calls: Vec<(usize, Tag)> = (0..3)
         .map(|worker| {
-            let tag = fleet.ask(worker, ask);
+            let mut ask = ask.clone();
+            ask["traceparent"] = json!(format!("00-{}-00f067aa0ba902b7-01", trace_of(worker)));
+            let tag = fleet.ask(worker, &ask);
             fleet.hear_inside(tag);
             (worker, tag)
         })
@@ -137,6 +144,103 @@ fn look(fleet: &Fleet, story: &Story, exporter: &Exporter) {
     assert!(page.contains(&format!("resil_denied_by_key_estimate{{key=\"{}\"", story.denied_key)), "{page}");
 }
 
+/// One worker fails alone, and opens a breaker of its own: the event leads to its request.
+fn open_breakers_of_their_own(fleet: &mut Fleet) {
+    let mut connection = fleet.server.connect();
+    let mut events = connection.as_pubsub();
+    events.subscribe("resil:events").expect("subscribed");
+    events.set_read_timeout(Some(BOUND)).expect("a bound");
+    for worker in 0..3 {
+        let (name, trace) = (format!("own-{worker}"), trace_of(worker));
+        let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+        let tag = fleet.ask(worker, &json!({ "do": "breaker", "name": name, "consecutive": 1, "traceparent": parent }));
+        fleet.hear_inside(tag);
+        fleet.tell(worker, tag, &json!({ "fail": true }));
+        assert!(matches!(fleet.hear(), (_, Heard::Failed(_, code)) if code == "OWN"));
+        let event: String = events.get_message().and_then(|message| message.get_payload()).expect("an event");
+        let event: Json = serde_json::from_str(&event).expect("JSON");
+        let (key, language) = (json!(format!("resil:breaker:{{{name}}}")), fleet.language(worker));
+        assert_eq!((&event["service"], &event["new"]), (&key, &json!("open")), "{language:?}: {event}");
+        assert_eq!(event["trace_id"], json!(trace), "{language:?}: {event}");
+    }
+}
+
+/// What a process says about itself, once it has said what it must: listeners hear of a call after it went on.
+fn said(fleet: &mut Fleet, worker: usize, is_complete: impl Fn(&Json) -> bool) -> Json {
+    let began = Instant::now();
+    loop {
+        let tag = fleet.ask(worker, &json!({ "do": "said" }));
+        let said = match fleet.hear() {
+            (_, Heard::Done(own, said)) if own == tag => said,
+            other => panic!("{other:?}"),
+        };
+        if is_complete(&said) {
+            return said;
+        }
+        assert!(began.elapsed() < BOUND, "{:?} does not say it: {said:#}", fleet.language(worker));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The ended spans of a primitive and a name.
+fn spans<'a>(said: &'a Json, span: &str, name: &str) -> Vec<&'a Json> {
+    let all = said["spans"].as_array().expect("spans").iter();
+    all.filter(|own| own["span"] == span && own["name"] == name).collect()
+}
+
+fn count(said: &Json, series: &str) -> u64 {
+    said["counts"][series].as_u64().unwrap_or(0)
+}
+
+/// Logs, spans and counts of each process.
+fn listen(fleet: &mut Fleet, story: &Story) {
+    let (mut granted, mut denied) = (0, 0);
+    for worker in 0..3 {
+        let language = fleet.language(worker);
+        let is_open = |line: &Json| {
+            let text = line.to_string();
+            text.contains(story.breaker) && text.contains("open")
+        };
+        let said = said(fleet, worker, |said| {
+            said["logs"].as_array().is_some_and(|lines| lines.iter().any(is_open))
+                && spans(said, "resil.breaker", story.breaker).len() == 1
+                && spans(said, "resil.limiter", "api").len() == 1
+        });
+        let call = spans(&said, "resil.breaker", story.breaker)[0];
+        assert_eq!(call["outcome"], "error", "{language:?}: {call}");
+        if language != Language::Rust {
+            assert_eq!(call["trace_id"], json!(trace_of(worker)), "{language:?}: {call}");
+        }
+        assert_eq!(count(&said, "resil_opened_total{name=bank}"), 1, "{language:?}: {said:#}");
+
+        let limit = spans(&said, "resil.limiter", "api")[0];
+        let is_denied = limit["outcome"] == "denied";
+        assert_eq!(is_denied, limit["error.type"] == "RATE_LIMIT_EXCEEDED", "{language:?}: {limit}");
+        assert_eq!(
+            count(&said, "resil_denied_total{name=api,primitive=limiter}"),
+            u64::from(is_denied),
+            "{language:?}"
+        );
+        granted += count(&said, "resil_granted_total{name=api,primitive=limiter}");
+        denied += u64::from(is_denied);
+
+        // One has the lock, the others wait, which no span has ended for.
+        let is_holder = worker == 0;
+        let locks = spans(&said, "resil.lock", "default");
+        assert_eq!(locks.iter().any(|span| span["outcome"] == "granted"), is_holder, "{language:?}: {locks:?}");
+        assert_eq!(
+            count(&said, "resil_granted_total{name=default,primitive=lock}"),
+            u64::from(is_holder),
+            "{language:?}"
+        );
+        // Keys, and names that are made of them, are the operator's to see, and nobody's to log.
+        for hidden in ["user:42", story.lock, &story.holder] {
+            assert!(!said.to_string().contains(hidden), "{language:?} says {hidden}: {said:#}");
+        }
+    }
+    assert_eq!((granted, denied), (1, 2), "what the server counted");
+}
+
 #[test]
 fn an_operator_sees_and_steers_a_fleet_of_three_languages() {
     let mut fleet = Fleet::of_each(1);
@@ -167,6 +271,7 @@ fn an_operator_sees_and_steers_a_fleet_of_three_languages() {
     let holder = cli(&fleet, &["lock", "show", "stock"])["holders"][0]["owner"].as_str().expect("an owner").to_owned();
     let story = Story { breaker: "bank", lock: "stock", holder, waiters: 2, denied_key: "resil:limit:api:{user:42}" };
     look(&fleet, &story, &exporter);
+    listen(&mut fleet, &story);
 
     // Forced closed, all three call again; forced open, none does: each within a second.
     let force = |fleet: &Fleet, to: &str| {
@@ -187,8 +292,22 @@ fn an_operator_sees_and_steers_a_fleet_of_three_languages() {
         exporter.page().contains(r#"resil_breaker_not_closed{breaker="bank",state="forced-open"} 1"#)
     });
 
+    // Released, the others have it one after the other, and say so.
     fleet.tell(0, held, &json!({ "value": 1 }));
-    drop(waiting);
+    let mut done = 0;
+    while done < 3 {
+        match fleet.hear() {
+            (worker, Heard::Inside(tag, _)) if waiting.contains(&(worker, tag)) => {
+                fleet.tell(worker, tag, &json!({ "value": 1 }));
+            }
+            (_, Heard::Done(..)) => done += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    for worker in 0..3 {
+        said(&mut fleet, worker, |said| count(said, "resil_granted_total{name=default,primitive=lock}") == 1);
+    }
+    open_breakers_of_their_own(&mut fleet);
 }
 
 /// Asks until the worker obeys, which it does in time.
