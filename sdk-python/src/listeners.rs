@@ -106,6 +106,9 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Notice(Notice::Back { address }) => {
             (imported!(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }
+        Seen::Notice(Notice::Outlived { policy, took }) => {
+            (imported!(py, "resil._listeners", "log_outlived")?, (&*policy, took.as_secs_f64())).into_pyobject(py)?
+        }
         Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
         Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };

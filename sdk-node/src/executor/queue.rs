@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -25,6 +26,8 @@ pub enum Notification {
     Refused { address: String, reason: String },
     /// A server is back.
     Back { address: String },
+    /// An attempt under the stored policy of this name took longer than its ticket lasts.
+    Outlived { policy: Arc<str>, took: Duration },
     /// For telemetry.
     Event(Box<resil::telemetry::Event>),
 }
