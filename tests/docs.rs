@@ -302,6 +302,17 @@ fn every_rule_for_dead_letters_names_a_test_that_exists() {
     }
 }
 
+/// Whether the test under this tag plays at least a thousand cases: by the configuration of its properties, or in a loop of its own.
+fn plays_a_thousand_cases(source: &str, tag: usize) -> bool {
+    let least = "const CASES_LEAST: u32 = 1_000;";
+    assert!(read("core/tests/seed/mod.rs").contains(least), "what seed::config() means");
+    let config = source[..tag].rfind("proptest_config(").and_then(|at| source[at..].lines().next()).unwrap_or_default();
+    let body = source[tag..].split("\n}\n").next().unwrap_or_default();
+    ["seed::config()", "with_cases(1_000)"].iter().any(|known| config.contains(known))
+        || body.contains("0..1_000")
+        || source.contains("const CASES: u32 = 1_000;")
+}
+
 /// Every property of docs/properties.md is tagged in the file that it names, above a test of that name, and no number is missing.
 #[test]
 fn each_property_of_the_page_is_tagged_where_it_says() {
@@ -317,6 +328,7 @@ fn each_property_of_the_page_is_tagged_where_it_says() {
             .unwrap_or_else(|| panic!("{file} has no property {number}"));
         let function = source[tag..].split("fn ").nth(1).and_then(|rest| rest.split('(').next());
         assert_eq!(function, Some(test), "the test under property {number} in {file}");
+        assert!(plays_a_thousand_cases(&source, tag), "property {number} in {file} plays too few cases");
         assert!(numbers.insert(number), "property {number} is there twice");
     }
     assert_eq!(numbers, (1..=25).collect());

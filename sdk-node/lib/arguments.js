@@ -110,6 +110,11 @@ function ofSettings(name, given) {
   if (!['string', 'boolean', 'bigint', 'number'].includes(typeof given)) throw wrongType(name, 'a plain value', given);
 }
 
+function isPlain(given) {
+  const prototype = Object.getPrototypeOf(given);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
 /** JSON. Unlike JSON.stringify it loses nothing: what cannot be written is refused by its name. `check` refuses single values. */
 function json(name, given, check = ofSettings, depth = 0) {
   if (given === null) return 'null';
@@ -119,15 +124,16 @@ function json(name, given, check = ofSettings, depth = 0) {
   }
   if (depth > DEPTH_MAX) throw new InvalidArgumentError(`${name} is nested too deeply`);
   if (Array.isArray(given)) return `[${given.map((item, at) => json(`${name}[${at}]`, item, check, depth + 1)).join(',')}]`;
-  const prototype = Object.getPrototypeOf(given);
-  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw wrongType(name, 'a plain object', given);
+  if (!isPlain(given)) throw wrongType(name, 'a plain object', given);
   const fields = Object.entries(given).filter(([, value]) => value !== undefined);
   return `{${fields.map(([key, value]) => `${JSON.stringify(key)}:${json(name === '' ? key : `${name}.${key}`, value, check, depth + 1)}`).join(',')}}`;
 }
 
 /** Settings of an object. */
 function settings(name, given) {
-  return json('', options(name, given));
+  const all = options(name, given);
+  if (!isPlain(all)) throw wrongType(name, 'a plain object', given);
+  return json('', all);
 }
 
 /**

@@ -52,16 +52,23 @@ for (const [name, make] of handles.flatMap(({ made = {} }) => Object.entries(mad
   };
 }
 
-/** A server that is away is no error, and a mistyped host looks the same: each time there is one warning, and one when it is back. */
-function away({ address, reason, refused, back }) {
+/**
+ * A server that is away is no error, and a mistyped host looks the same: each time there is one warning, and one when it is back. So is an
+ * attempt that outlived its ticket.
+ */
+function noticed({ address, reason, refused, back, outlived, tookMs }) {
   let said = [`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`, 'RESIL_AWAY'];
   if (refused !== undefined) said = [`the server at ${address} refuses a command: ${refused}`, 'RESIL_REFUSED'];
   if (back !== undefined) said = [`the server at ${back} is back`, 'RESIL_BACK'];
+  if (outlived !== undefined) {
+    said = [`an attempt under the policy ${outlived} took ${Math.round(tookMs)} ms, longer than its ticket lasts: it was not counted, and its place was free meanwhile; `
+      + 'timeout.attempt, timeout.total or sharedBulkhead.lease of the policy say how long an attempt may take', 'RESIL_OUTLIVED'];
+  }
   return Object.assign(new Error(said[0]), { name: 'ResilWarning', code: said[1] });
 }
-listenAt(NOTICES, { away: (what) => process.emitWarning(away(what)) }, 'away');
+listenAt(NOTICES, { tell: (what) => process.emitWarning(noticed(what)) }, 'tell');
 // A short script ends before its event loop turns again: the warning that waits is shown all the same, and without a next turn.
-process.once('exit', () => notifications(NOTICES).forEach((what) => process.emit('warning', away(what))));
+process.once('exit', () => notifications(NOTICES).forEach((what) => process.emit('warning', noticed(what))));
 
 async function connect(url, options) {
   given.atMost('connect', arguments, 2);

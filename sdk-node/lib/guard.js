@@ -16,7 +16,7 @@ const RETRY = -3;
 /** Of a value: it is none. */
 const GOOD = -4;
 
-const PARTICULAR = ['signal', 'key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout'];
+const PARTICULAR = ['signal', 'key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout', 'priority'];
 const WRAPPED = [...PARTICULAR, 'context'];
 
 function isErrorClass(value) {

@@ -3,19 +3,21 @@
  * Policies that are stored in the server, or stand in a file that is watched.
  */
 const { fileURLToPath } = require('node:url');
-const { ask } = require('./errors.js');
+const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { Policy, policies } = require('./whole.js');
 
-/** Versions may pass 2^53. */
+/** Versions may pass 2^53, which a number of JSON would not survive. Inside of a text no quote stands before the colon without a backslash. */
 function read(json) {
-  return JSON.parse(json, (name, value) => (name === 'version' ? BigInt(value) : value));
+  const safe = json.replace(/"version":(\d+)/g, '"version":"$1"');
+  return JSON.parse(safe, (name, value) => (name === 'version' ? BigInt(value) : value));
 }
 
-/** JSON as text, or what becomes JSON. */
+/** JSON as text, or what becomes JSON. One that is missing by mistake must not become a policy that protects nothing. */
 function documentOf(said) {
+  if (said === undefined) throw wrongType('document', 'an object, or JSON', said);
   return typeof said === 'string' ? given.text('document', said) : given.settings('document', given.options('document', said));
 }
 
@@ -84,26 +86,36 @@ class StoredPolicies {
   }
 
   async check(document) {
+    given.atMost('check', arguments, 1);
     const json = documentOf(document);
     return run(undefined, () => this._inner.check(json));
   }
 
   async get(name, version) {
+    given.atMost('get', arguments, 2);
     const [key, of] = [given.text('name', name), optionalCounter('version', version)];
     const found = await run(undefined, () => this._inner.get(key, of));
     return found === null || found === undefined ? null : read(found);
   }
 
-  async list() { return read(await run(undefined, () => this._inner.list())); }
+  async list() {
+    given.atMost('list', arguments, 0);
+    return read(await run(undefined, () => this._inner.list()));
+  }
 
   async history(name) {
+    given.atMost('history', arguments, 1);
     const key = given.text('name', name);
     return read(await run(undefined, () => this._inner.history(key)));
   }
 
-  async watch() { return new PolicyWatch(await run(undefined, () => this._inner.watch())); }
+  async watch() {
+    given.atMost('watch', arguments, 0);
+    return new PolicyWatch(await run(undefined, () => this._inner.watch()));
+  }
 
   open(path) {
+    given.atMost('open', arguments, 1);
     const file = path instanceof URL ? fileURLToPath(path) : given.nonEmpty('path', path);
     return new WatchedPolicies(ask(() => this._client.openPolicies(file)));
   }

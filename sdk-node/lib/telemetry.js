@@ -3,7 +3,7 @@
  * What the SDK says about itself: metrics, spans, channels and hooks, under the names of docs/telemetry.md.
  *
  * Channels of `node:diagnostics_channel`: `resil:call` and one for each hook, `resil:beforeSleep`, `resil:onHedge`, `resil:onTimeout`,
- * `resil:onOpen`, `resil:onTransition`, `resil:onLost`, `resil:onDrop`, `resil:onAway`, `resil:onRefused`, `resil:onBack`.
+ * `resil:onOpen`, `resil:onTransition`, `resil:onLost`, `resil:onDrop`, `resil:onOutlived`, `resil:onAway`, `resil:onRefused`, `resil:onBack`.
  *
  * Nothing is converted while nobody listens: a channel cannot say that somebody subscribed, so each call looks at it, which is one comparison.
  * Events of this thread come to this thread, from the event loop, after the call went on; listening keeps no process alive.
@@ -12,7 +12,7 @@ const { channel } = require('node:diagnostics_channel');
 const native = require('./native.js');
 const { listenAt, EVENTS } = require('./kept.js');
 
-const HOOKS = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onLost', 'onDrop', 'onAway', 'onBack'];
+const HOOKS = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onLost', 'onDrop', 'onOutlived', 'onAway', 'onBack'];
 const HAPPENINGS = [...HOOKS, 'onTransition', 'onRefused'];
 const calls = channel('resil:call');
 const happenings = new Map(HAPPENINGS.map((kind) => [kind, channel(`resil:${kind}`)]));

@@ -52,6 +52,7 @@ async function followed(client, name, on, json) {
 
 async function policyOr(client, name, said) {
   given.nonEmpty('name', name);
+  if (said === undefined) throw wrongType('settings', 'an object', said);
   const { on, ...settings } = given.options('settings', said);
   return followed(client, name, on, given.settings('settings', settings));
 }

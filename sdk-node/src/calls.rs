@@ -153,6 +153,10 @@ fn happened(env: &Env, what: Notification) -> napi::Result<Object<'_>> {
             object.set("generation", bigint(generation))?;
         }
         Notification::Back { address } => object.set("back", address)?,
+        Notification::Outlived { policy, took } => {
+            object.set("outlived", &*policy)?;
+            object.set("tookMs", took.as_secs_f64() * 1e3)?;
+        }
         Notification::Event(event) => return crate::telemetry::shown(env, &event),
         Notification::Calls(calls) => return crate::telemetry::shown_calls(env, calls),
         Notification::Lost(error) => return parts(env, &error),

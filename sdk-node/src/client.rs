@@ -30,6 +30,7 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
                 Notice::Away { address, reason } => Notification::Away { address, reason },
                 Notice::Refused { address, reason } => Notification::Refused { address, reason },
                 Notice::Back { address } => Notification::Back { address },
+                Notice::Outlived { policy, took } => Notification::Outlived { policy, took },
             };
             queue.post(Message::Notify(NOTICES, told));
         };

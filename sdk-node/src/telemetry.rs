@@ -179,6 +179,10 @@ pub fn shown<'env>(env: &'env Env, event: &Event) -> napi::Result<Object<'env>> 
             object.set("reason", reason.as_str())?;
             "onDrop"
         }
+        Event::Outlived { took, .. } => {
+            object.set("tookMs", took.as_secs_f64() * 1e3)?;
+            "onOutlived"
+        }
         Event::Away { address, reason } | Event::Refused { address, reason } => {
             object.set("address", address.as_str())?;
             object.set("reason", reason.as_str())?;

@@ -1,12 +1,14 @@
 /** Stored policies: changed, followed and watched, on a real server and in memory; policies of a file that is watched. */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { connect, handleAll } from 'resil';
+import { connect, handleAll, telemetry } from 'resil';
+import { Clock } from 'resil/testing';
 import { startServer } from './servers.mjs';
 
 /** Longer than anything here takes, on a machine that has much else to do. */
@@ -54,6 +56,47 @@ onBoth('a document that is wrong is named by its path', async (url) => {
   await assert.rejects(policies.check(wrong), /retry.maxAttempts must be from 1 to 100, got 0/);
   await assert.rejects(policies.set('pay', wrong), /retry.maxAttempts must be from 1 to 100, got 0/);
   await assert.rejects(policies.set('pay', 7), /document/);
+});
+
+onBoth('a document that is missing by mistake is not stored', async (url) => {
+  const client = await connect(url);
+  const { policies } = client;
+  await policies.set('pay', ONE);
+  for (const call of [policies.set('pay'), policies.set('pay', undefined, { reason: 'a typing error' }), policies.check()]) {
+    await assert.rejects(call, { code: 'INVALID_ARGUMENT', message: /document must be an object, or JSON, got undefined/ });
+  }
+  await assert.rejects(policies.set('pay', new Date()), /document must be a plain object/);
+  await assert.rejects(client.policyOr('pay'), /settings must be an object, got undefined/);
+  for (const call of [policies.list(1), policies.watch({}), policies.get('pay', 1, 2), policies.history('pay', 1)]) await assert.rejects(call, /takes \d arguments?, got/);
+  assert.equal((await policies.get('pay')).version, 1n);
+});
+
+onBoth('calls are shed by their priority', async (url) => {
+  const client = await connect(url);
+  await client.policies.set('pay', { timeout: { attempt: '30s' }, sharedBulkhead: { maxConcurrentCalls: 10 }, shedding: {} });
+  const pay = await client.policy('pay');
+  const leaving = new AbortController();
+  let inside = 0;
+  const held = Array.from({ length: 7 }, () => pay.call(() => { inside += 1; return new Promise(() => {}); }, { priority: 'critical', signal: leaving.signal }));
+  await until('seven are inside', () => inside === 7);
+  const seen = {};
+  for (const priority of ['background', 'low', 'normal', 'high', 'critical']) seen[priority] = await pay.call(() => 'made', { priority }).catch((error) => error.code);
+  assert.deepEqual(seen, { background: 'REFUSED', low: 'REFUSED', normal: 'made', high: 'made', critical: 'made' });
+  await assert.rejects(pay.call(() => 7, { priority: 'urgent' }), /priority/);
+  leaving.abort();
+  await Promise.allSettled(held);
+});
+
+onBoth('chaos strikes the subjects that it names', async (url) => {
+  const client = await connect(url);
+  const chaos = { kind: 'error', percent: 100, until: '2199-01-01T00:00:00Z', subjects: ['ann'] };
+  for (const [version, others] of [[1n, {}], [2n, { rateLimit: { limit: 1_000, period: '1s' } }], [3n, { breaker: {} }]]) {
+    await client.policies.set('pay', { chaos, ...others });
+    const pay = await client.policy('pay');
+    await until('the change is heard', () => pay.version === version);
+    await assert.rejects(pay.call(() => 7, { key: 'ann' }), { code: 'REFUSED', message: /chaos/ });
+    assert.deepEqual([await pay.call(() => 7, { key: 'bob' }), await pay.call(() => 8)], [7, 8]);
+  }
 });
 
 onBoth('a followed policy changes with what is stored', async (url) => {
@@ -147,6 +190,20 @@ test('a user who may not watch is told what is missing', async () => {
   await assert.rejects(client.policies.watch(), { code: 'PERMISSION_DENIED', message: /&resil:events/ });
 });
 
+test('calls that a shutdown cuts off give their places back', async () => {
+  const server = await startServer();
+  const client = await connect(server.url);
+  await client.policies.set('pay', { timeout: { attempt: '5m' }, sharedBulkhead: { maxConcurrentCalls: 20 } });
+  const pay = await client.policy('pay');
+  let inside = 0;
+  const calls = Array.from({ length: 20 }, () => pay.call(() => { inside += 1; return new Promise(() => {}); }).catch((error) => error.code));
+  await until('all are inside', () => inside === 20);
+  assert.equal((await client.shutdown(20)).cutOff, 20);
+  assert.deepEqual(new Set(await Promise.all(calls)), new Set(['SHUTTING_DOWN']));
+  const state = await server.say('RES.GUARD', 'STATE', 'resil:policy:{pay}');
+  assert.match(JSON.stringify(state), /"active"[,:]0/);
+});
+
 test('calls wait for a place in the guard', async () => {
   const { url } = await startServer();
   const client = await connect(url);
@@ -162,6 +219,32 @@ test('calls wait for a place in the guard', async () => {
   })));
   assert.ok(most <= 2, `${most} at once`);
   assert.ok(Date.now() - begun < 4_000, '12 calls of 5 ms, two at once');
+});
+
+test('an attempt that outlives its ticket is said once for each version', async () => {
+  const clock = Clock.driven();
+  const client = await connect('memory://', { clock });
+  const document = (lease) => ({ sharedBulkhead: { maxConcurrentCalls: 1, lease } });
+  await client.policies.set('late', document('1s'));
+  const late = await client.policy('late');
+  const [warned, told, published] = [[], [], []];
+  const warn = (warning) => warned.push([warning.code, /policy late took 60000 ms/.test(warning.message)]);
+  const publish = (said) => published.push(said);
+  process.on('warning', warn);
+  subscribe('resil:onOutlived', publish);
+  const hooks = telemetry.hooks({ only: 'late', onOutlived: (said) => told.push(said) });
+  const outlive = () => late.call(async () => { clock.advance('1m'); return 7; });
+  for (let call = 0; call < 3; call += 1) assert.equal(await outlive(), 7, 'its value counts all the same');
+  await client.policies.set('late', document('2s'));
+  await until('the change is heard', () => late.version === 2n);
+  await outlive();
+  await until('both are told of', () => [warned, told, published].every((heard) => heard.length >= 2));
+  assert.deepEqual(warned, [['RESIL_OUTLIVED', true], ['RESIL_OUTLIVED', true]]);
+  for (const heard of [told, published]) assert.deepEqual(heard, [{ name: 'late', tookMs: 60_000 }, { name: 'late', tookMs: 60_000 }]);
+  hooks.close();
+  unsubscribe('resil:onOutlived', publish);
+  process.off('warning', warn);
+  await client.shutdown();
 });
 
 onBoth('a watch that is left is over', async (url) => {

@@ -143,6 +143,9 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Notice(Notice::Back { address }) => {
             (imported!(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }
+        Seen::Notice(Notice::Outlived { policy, took }) => {
+            (imported!(py, "resil._listeners", "log_outlived")?, (&*policy, took.as_secs_f64())).into_pyobject(py)?
+        }
         Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
         Seen::Calls(hear, calls) => {
             let calls = calls.iter().map(|call| shown_call(py, call)).collect::<PyResult<Vec<_>>>()?;

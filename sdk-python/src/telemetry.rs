@@ -146,6 +146,10 @@ pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<
             set("reason", reason.into_py_any(py)?)?;
             "on_drop"
         }
+        Event::Outlived { took, .. } => {
+            set("took", took.as_secs_f64().into_py_any(py)?)?;
+            "on_outlived"
+        }
         Event::Away { address, reason } => {
             set("address", address.into_py_any(py)?)?;
             set("reason", reason.into_py_any(py)?)?;

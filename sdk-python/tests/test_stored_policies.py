@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 import time
@@ -12,6 +13,8 @@ from typing import Any, Callable
 
 import pytest
 import resil
+from resil import telemetry
+from resil.testing import Clock
 
 #: Longer than anything here takes, on a machine that has much else to do.
 BOUND = 40.0
@@ -260,6 +263,30 @@ def test_calls_wait_for_a_place_in_the_guard(servers: Any) -> None:
         thread.join(BOUND)
     assert len(most) == 12 and max(most) <= 2
     assert time.monotonic() - begun < 4.0, "12 calls of 5 ms, two at once"
+
+
+def test_an_attempt_that_outlives_its_ticket_is_said_once_for_each_version(caplog: pytest.LogCaptureFixture, run: Any) -> None:
+    clock = Clock.driven()
+    client = resil.connect("memory://", clock=clock).wait()
+    told: list[dict[str, Any]] = []
+
+    def document(lease: str) -> dict[str, Any]:
+        return {"sharedBulkhead": {"maxConcurrentCalls": 1, "lease": lease}}
+
+    def outlive() -> int:
+        clock.advance(60)
+        return 7
+
+    client.policies.set("late", document("1s")).wait()
+    late = client.policy("late").wait()
+    with caplog.at_level(logging.WARNING, logger="resil"), telemetry.hooks(only="late", on_outlived=told.append):
+        assert [late.call(outlive) for _ in range(3)] == [7, 7, 7], "its value counts all the same"
+        client.policies.set("late", document("2s")).wait()
+        run(until(lambda: late.version == 2))
+        late.call(outlive)
+        run(until(lambda: len(told) >= 2 and len(caplog.messages) >= 2))
+    assert told == [{"name": "late", "took": 60.0}] * 2
+    assert ["policy late took 60.000 s" in line for line in caplog.messages] == [True, True]
 
 
 def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> None:

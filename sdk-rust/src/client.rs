@@ -40,6 +40,8 @@ pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 /// How long the SDKs of other languages wait by default: for calls in flight when they shut down, and for the server to be ready.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 pub const READY_WITHIN: Duration = Duration::from_secs(10);
+/// After a look at a server that should be there, and is not.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// More connections than this are a mistake.
 const WAITING_CONNECTIONS_MAX: usize = 10_000;
@@ -178,8 +180,8 @@ impl ConnectSettings {
         self
     }
 
-    /// Calls `hear` when the server is away, and when it is back: once each, beside the line in the log. It must not block: it runs
-    /// where leases are renewed.
+    /// Calls `hear` when the server is away, and when it is back, and of an attempt that outlived its ticket: once each, beside the line in
+    /// the log. It must not block: it runs where leases are renewed.
     pub fn on_notice(mut self, hear: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
         self.on_notice = Some(Arc::new(hear));
         self
@@ -358,6 +360,11 @@ impl Client {
         self.0.options.home
     }
 
+    /// Tells hooks, and what this was connected with.
+    pub(crate) fn notify(&self, notice: &Notice) {
+        notice.pass_on(self.home(), self.0.options.on_notice.as_deref());
+    }
+
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.options.clock
     }
@@ -400,13 +407,24 @@ impl Client {
     /// # Ok::<(), resil::Error>(()) }).unwrap();
     /// ```
     pub async fn wait_ready(&self, within: Duration) -> Result<(), Error> {
-        let mut reach = self.0.backend.reach();
+        let ready = async {
+            let mut reach = self.0.backend.reach();
+            loop {
+                let here = reach.wait_for(|reach| *reach == Reach::Here).await;
+                here.map(drop).map_err(|_| Error::BackendUnavailable("the client was closed"))?;
+                // A call may have failed on a connection that is not known to be broken yet.
+                if self.0.backend.is_reached().await {
+                    return Ok(());
+                }
+                Clock::system().sleep(LOOK_AGAIN).await;
+            }
+        };
         tokio::select! {
             biased;
-            here = reach.wait_for(|reach| *reach == Reach::Here) => {
-                here.map(drop).map_err(|_| Error::BackendUnavailable("the client was closed"))
-            }
+            ready = ready => ready,
             () = self.0.closing.cancelled() => Err(Error::ShuttingDown),
+            // No time to look: what is known is said.
+            () = self.clock().sleep(within), if within.is_zero() && !self.is_away() => Ok(()),
             () = self.clock().sleep(within) => {
                 let late = || Error::BackendUnavailable("it could not be reached in time");
                 Err(self.0.backend.why_away().map_or_else(late, |away| away.error))

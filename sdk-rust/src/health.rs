@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::WhyAway;
 use crate::error::Error;
 use crate::settings::moment_text;
+use crate::telemetry::{Event, Home, Interest, emit};
 
 /// What happens to a call while the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ pub struct Health {
     pub since: Option<SystemTime>,
 }
 
-/// What happens to the connection, for those who want it elsewhere than in the log.
+/// What happens to a client, for those who want it elsewhere than in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// The server cannot be reached, or cannot help. The address has no password in it.
@@ -55,10 +56,28 @@ pub enum Notice {
     Refused { address: String, reason: String },
     /// The server is used again, or refuses no command any more.
     Back { address: String },
+    /// An attempt under a stored policy took longer than its ticket lasts: nobody counted it. Once for each version of the policy.
+    Outlived { policy: Arc<str>, took: Duration },
 }
 
 /// What [`ConnectSettings::on_notice`](crate::ConnectSettings::on_notice) takes.
 pub(crate) type OnNotice = dyn Fn(&Notice) + Send + Sync;
+
+impl Notice {
+    /// Tells hooks, and what the client was connected with.
+    pub(crate) fn pass_on(&self, home: Home, hear: Option<&OnNotice>) {
+        emit(Interest::Happenings, home, || match self.clone() {
+            Self::Away { address, reason } => Event::Away { address, reason },
+            Self::Refused { address, reason } => Event::Refused { address, reason },
+            Self::Back { address } => Event::Back { address },
+            Self::Outlived { policy, took } => Event::Outlived { name: policy, took },
+        });
+        if let Some(hear) = hear {
+            // A fault of the listener is not the client's.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hear(self)));
+        }
+    }
+}
 
 /// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.
 const NAMED_MAX: usize = 1_000;

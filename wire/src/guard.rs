@@ -282,12 +282,12 @@ pub enum GuardEntered {
 }
 
 impl From<&Admitted> for GuardEntered {
-    /// Time a caller may use rounds down.
+    /// Time a caller may use rounds down. A timeout is 1 ms at least: to many clients 0 means to wait for ever.
     fn from(admitted: &Admitted) -> Self {
         Self::Admitted {
             ticket: Spelled::number(admitted.ticket.cast_signed()).as_bytes().to_vec(),
             attempt: admitted.attempt,
-            timeout_ms: admitted.timeout.map_or(-1, Span::floor_ms),
+            timeout_ms: admitted.timeout.map_or(-1, |timeout| timeout.floor_ms().max(1)),
             deadline_ms: admitted.deadline.map_or(-1, Span::floor_ms),
             version: admitted.version,
             rate: admitted.rate.map(Into::into),

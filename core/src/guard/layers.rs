@@ -60,9 +60,12 @@ impl Asking<'_> {
 
     /// An experiment can only refuse here: delays are made by those who make the call.
     fn chaos(&self) -> Option<(Layer, Wait, RefusedFor)> {
-        let name = self.subject.map_or(b"".as_slice(), |subject| subject.name);
-        let name = core::str::from_utf8(name).unwrap_or_default();
-        let strike = self.settings.chaos.as_ref()?.strike(name, self.guard.learned.calls(), self.now)?;
+        let key = self.subject.map_or(b"".as_slice(), |subject| subject.name);
+        let key = core::str::from_utf8(key).unwrap_or_default();
+        // `alice` of `resil:limit:{payments}:alice`: documents name a subject as callers of an SDK do.
+        let name = key.split_once("}:").map_or(key, |(_, name)| name);
+        let (chaos, call) = (self.settings.chaos.as_ref()?, self.guard.learned.calls());
+        let strike = chaos.strike(key, call, self.now).or_else(|| chaos.strike(name, call, self.now))?;
         let reason = match strike {
             Strike::Latency(_) => return None,
             Strike::Error => RefusedFor::Error,

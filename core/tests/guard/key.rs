@@ -135,6 +135,16 @@ impl Key {
         }
     }
 
+    /// For the subject of this key, which has no limit.
+    pub fn enter_for(&mut self, owner: &str, key: &str) -> Result<Admitted, EnterRefusal> {
+        let subject = Some(Subject { name: key.as_bytes(), limit: SubjectLimit::Unlimited });
+        match self.step(|key, setting| enter(key, owner.as_bytes(), request(), subject, None, setting)) {
+            Decision::Granted(admitted) => Ok(admitted),
+            Decision::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn retry(&mut self, owner: &str, ticket: u64) -> Result<Admitted, EnterRefusal> {
         self.enter_as(owner, EnterRequest { ticket: Some(ticket), ..request() })
     }

@@ -107,6 +107,17 @@ fn an_overdue_retry_is_refused() {
 }
 
 #[test]
+fn a_ticket_is_over_on_its_second_though_very_many_ended_with_it() {
+    let mut key = Key::with(r#"{"timeout":{"attempt":"1s"},"breaker":{"consecutiveFailures":1}}"#);
+    let tickets: Vec<u64> = (0..1_000).map(|number| key.enter(&format!("call {number}")).unwrap().ticket).collect();
+    key.later(2_000);
+    let unknown = Exited::Stop { reason: StopReason::Unknown, attempts: 0 };
+    assert_eq!(key.exit(tickets[999], Report::Fail), unknown, "its second is over, if not yet tidied up");
+    assert!(key.is_to_be_stepped_now(), "the others are ended a few at a time");
+    assert_eq!(layer(&key.enter("next")), "admitted", "what nobody counts does not open the circuit");
+}
+
+#[test]
 fn an_attempt_may_not_take_longer_than_is_left_of_its_call() {
     let mut key =
         Key::with(r#"{"timeout":{"attempt":"2s","total":"3s"},"retry":{"jitter":"none","initialBackoff":"1s"}}"#);

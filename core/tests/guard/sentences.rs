@@ -233,3 +233,19 @@ fn shedding_refuses_the_lower_classes_first() {
     }
     assert!(key.enter_as("x", EnterRequest { priority: Priority::High, ..request() }).is_ok());
 }
+
+#[test]
+fn chaos_strikes_a_subject_by_its_name_or_its_key() {
+    for named in ["alice", "resil:limit:{pay}:alice"] {
+        let chaos =
+            format!(r#"{{"kind":"error","percent":100,"until":"2199-01-01T00:00:00Z","subjects":["{named}"]}}"#);
+        let mut key = Key::with(&format!(r#"{{"chaos":{chaos}}}"#));
+        assert_eq!(layer(&key.enter_for("1", "resil:limit:{pay}:alice")), "chaos", "{named}");
+        for (number, other) in
+            ["resil:limit:{pay}:bob", "resil:limit:{pay}:al", "resil:limit:{alice}:bob", "x"].iter().enumerate()
+        {
+            assert_eq!(layer(&key.enter_for(&format!("other {number}"), other)), "admitted", "{named}, {other}");
+        }
+        assert_eq!(layer(&key.enter("nobody")), "admitted", "{named}");
+    }
+}

@@ -26,6 +26,8 @@ export interface Hooks {
   onLost?: (said: { primitive: string; name: string; reason: string }) => unknown;
   /** A worker dropped a message. */
   onDrop?: (said: { name: string; id: string; reason: string }) => unknown;
+  /** An attempt under a stored policy took longer than its ticket lasts: nobody counted it. Once for each version of the policy. */
+  onOutlived?: (said: { name: string; tookMs: number }) => unknown;
   onAway?: (said: { address: string; reason: string }) => unknown;
   onBack?: (said: { address: string }) => unknown;
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use resil::telemetry::CallEnded;
@@ -27,6 +28,8 @@ pub enum Notification {
     Refused { address: String, reason: String },
     /// A server is back.
     Back { address: String },
+    /// An attempt under the stored policy of this name took longer than its ticket lasts.
+    Outlived { policy: Arc<str>, took: Duration },
     /// For telemetry.
     Event(Box<resil::telemetry::Event>),
     /// The same of calls that ended, as many as there are.

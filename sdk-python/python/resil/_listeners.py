@@ -56,6 +56,15 @@ def log_back(address: str) -> None:
     _log.info("the server %s is back", address)
 
 
+def log_outlived(policy: str, took: float) -> None:
+    _log.warning(
+        "an attempt under the policy %s took %.3f s, longer than its ticket lasts: it was not counted, and its place was free meanwhile; "
+        "timeout.attempt, timeout.total or sharedBulkhead.lease of the policy say how long an attempt may take",
+        policy,
+        took,
+    )
+
+
 def _end() -> None:
     left = close_transitions()
     if _thread is not None:

@@ -106,7 +106,7 @@ class _Once:
             _log.error("%s raised %s; calls go on, and it is not said again", self._what, type(error).__name__)
 
 
-_HOOKS = ("before_sleep", "on_hedge", "on_timeout", "on_open", "on_lost", "on_drop", "on_away", "on_back")
+_HOOKS = ("before_sleep", "on_hedge", "on_timeout", "on_open", "on_lost", "on_drop", "on_outlived", "on_away", "on_back")
 
 
 def hooks(
@@ -118,16 +118,18 @@ def hooks(
     on_open: Optional[Callable[[dict[str, Any]], object]] = None,
     on_lost: Optional[Callable[[dict[str, Any]], object]] = None,
     on_drop: Optional[Callable[[dict[str, Any]], object]] = None,
+    on_outlived: Optional[Callable[[dict[str, Any]], object]] = None,
     on_away: Optional[Callable[[dict[str, Any]], object]] = None,
     on_back: Optional[Callable[[dict[str, Any]], object]] = None,
 ) -> Switch:
     """Calls functions of yours when something happens, each with a dict of what is known: ``name`` and, for ``before_sleep``, ``attempt`` and
-    ``delay``; for ``on_timeout`` ``scope`` and ``after``; for ``on_lost`` ``primitive`` and ``reason``; for ``on_drop`` ``id`` and ``reason``; for ``on_away`` ``address`` and ``reason``.
+    ``delay``; for ``on_timeout`` ``scope`` and ``after``; for ``on_lost`` ``primitive`` and ``reason``; for ``on_drop`` ``id`` and ``reason``;
+    for ``on_outlived`` ``took``; for ``on_away`` ``address`` and ``reason``.
 
     ``only`` names the policy, breaker or label that is meant; servers have no name, and are heard of all the same. A hook that raises breaks
     nothing, and is logged once. Hooks are plain functions.
     """
-    given = dict(zip(_HOOKS, (before_sleep, on_hedge, on_timeout, on_open, on_lost, on_drop, on_away, on_back)))
+    given = dict(zip(_HOOKS, (before_sleep, on_hedge, on_timeout, on_open, on_lost, on_drop, on_outlived, on_away, on_back)))
     chosen = {kind: hook for kind, hook in given.items() if hook is not None}
     if only is not None and not isinstance(only, str):
         raise TypeError(f"only must be a str, got {type(only).__name__}")
@@ -160,7 +162,7 @@ _LINES: dict[str, tuple[int, str]] = {
 
 def log_events() -> Switch:
     """Writes what happens to the logger ``resil``: retries, hedges and timeouts at debug level, transitions of circuits at info level, circuits that
-    open and locks that are lost as warnings. That a server is away, refuses a command or is back is logged without this."""
+    open and locks that are lost as warnings. That a server is away, refuses a command or is back, and that an attempt outlived its ticket, is logged without this."""
 
     def hear(kind: str, fields: dict[str, Any]) -> None:
         level, line = _LINES.get(kind, (logging.NOTSET, ""))

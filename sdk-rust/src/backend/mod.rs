@@ -203,6 +203,15 @@ impl Backend {
         Ok((answer, reached.replicas))
     }
 
+    /// Whether the server is reached at this moment: what [`reach`](Self::reach) says may be a moment old.
+    pub async fn is_reached(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.is_reached().await,
+            _ => true,
+        }
+    }
+
     pub fn reach(&self) -> watch::Receiver<Reach> {
         match self {
             Self::Memory(memory) => memory.reach(),

@@ -101,7 +101,10 @@ impl PolicyBuilder {
         if old.bulkhead == new.bulkhead && parts.bulkhead.is_some() {
             self.bulkhead = parts.bulkhead.clone();
         }
-        let adapts_alike = old.throttle == new.throttle && old.shedding == new.shedding && old.chaos == new.chaos;
+        let adapts_alike = old.throttle == new.throttle
+            && old.shedding == new.shedding
+            && old.chaos == new.chaos
+            && old.rate_limit.is_some() == new.rate_limit.is_some();
         let is_same_share = old.shared_bulkhead == new.shared_bulkhead;
         self.kept = KeptParts {
             hedge: parts.hedge.clone().filter(|_| old.hedge == new.hedge),
@@ -338,8 +341,11 @@ fn is_beside_the_fleet(settings: &PolicySettings) -> bool {
     settings.shared_bulkhead.is_some() || has_partitions
 }
 
-/// The server refuses by itself; only delays are made where the call is made.
+/// The server refuses by itself; only delays are made where the call is made. Without a rate limit it does not know whom a call is for.
 fn what_strikes_here(settings: &PolicySettings) -> PolicySettings {
-    let chaos = settings.chaos.clone().filter(|chaos| chaos.kind() == ChaosKind::Latency);
+    let is_here = |chaos: &Chaos| {
+        chaos.kind() == ChaosKind::Latency || (chaos.subjects.is_some() && settings.rate_limit.is_none())
+    };
+    let chaos = settings.chaos.clone().filter(is_here);
     PolicySettings { chaos, ..PolicySettings::default() }
 }

@@ -33,6 +33,7 @@ use crate::breaker::report_of;
 use crate::client::Client;
 use crate::correlation;
 use crate::error::{Error, Failure};
+use crate::health::Notice;
 use crate::idempotency::token::odd;
 use crate::keys;
 
@@ -188,6 +189,7 @@ impl FleetGuard {
                 "an attempt outlived its ticket: it was not counted, and its place was free meanwhile; \
                  timeout.attempt, timeout.total or sharedBulkhead.lease of the policy say how long an attempt may take"
             );
+            self.client.notify(&Notice::Outlived { policy: Arc::clone(&self.name), took });
         }
     }
 

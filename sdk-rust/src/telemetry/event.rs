@@ -39,6 +39,8 @@ pub enum Event {
     Lost { primitive: Primitive, name: Arc<str>, reason: &'static str },
     /// A handler of a worker dropped a message, whose id this is. The reason is in the handler's words.
     Dropped { name: Arc<str>, id: String, reason: String },
+    /// An attempt under the stored policy of this name took longer than its ticket lasts: nobody counted it. Once for each version.
+    Outlived { name: Arc<str>, took: Duration },
     /// The server cannot be reached, or cannot help. The address has no user and no password in it.
     Away { address: String, reason: String },
     /// The server refuses a command. Once for each command.
@@ -100,7 +102,8 @@ impl Event {
             | Self::Timeout { name, .. }
             | Self::Transition { name, .. }
             | Self::Lost { name, .. }
-            | Self::Dropped { name, .. } => Some(name),
+            | Self::Dropped { name, .. }
+            | Self::Outlived { name, .. } => Some(name),
             Self::Away { .. } | Self::Refused { .. } | Self::Back { .. } => None,
         }
     }

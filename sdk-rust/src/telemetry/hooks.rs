@@ -109,6 +109,16 @@ impl Hooks {
         })
     }
 
+    /// An attempt outlived its ticket, and nobody counted it: the name of the stored policy, how long it took.
+    #[must_use]
+    pub fn on_outlived(self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
+        self.with(move |event| {
+            if let Event::Outlived { name, took } = event {
+                hook(name, *took);
+            }
+        })
+    }
+
     /// A server is away: its address, and why.
     #[must_use]
     pub fn on_away(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {

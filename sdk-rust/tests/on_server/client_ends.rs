@@ -7,8 +7,8 @@ use resil::cache::CacheSettings;
 use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
 use resil::lock::LockSettings;
-use resil::{Client, Code, ConnectSettings, Status};
-use resil_harness::Server;
+use resil::{Away, Client, Code, ConnectSettings, Status};
+use resil_harness::{Relay, Server};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -34,6 +34,21 @@ pub fn alone<F: Future>(future: F) -> F::Output {
         }
         assert!(begun.elapsed() < ms(20_000), "it is stuck");
         std::thread::park_timeout(ms(1_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_ready_reaches_its_server() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let url = format!("redis://127.0.0.1:{}", relay.port());
+    let client = ConnectSettings::new(url).command_timeout(ms(10_000)).connect().await.expect("it is there");
+    let limiter = client.limiter("api", Limit::per_second(1_000).when_away(Away::Closed)).expect("valid");
+    for round in 0..10 {
+        client.wait_ready(ms(20_000)).await.expect("it comes back");
+        limiter.check("ann").await.unwrap_or_else(|error| panic!("it was ready in round {round}: {error}"));
+        // Nobody has told the client yet when it is asked.
+        relay.cut();
     }
 }
 

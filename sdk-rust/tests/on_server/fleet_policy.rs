@@ -87,6 +87,30 @@ async fn a_place_comes_back_when_a_call_ends_or_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_a_shutdown_cuts_off_give_their_places_back() {
+    let server = Server::fresh();
+    let document =
+        r#"{"timeout":{"attempt":"5m"},"sharedBulkhead":{"maxConcurrentCalls":40,"maxQueue":9,"maxWait":"1m"}}"#;
+    for round in 0..5 {
+        let (client, policy) = following(&server, document).await;
+        let calls: Vec<_> = (0..45)
+            .map(|_| {
+                let policy = policy.clone();
+                tokio::spawn(async move { policy.call(retry_all, std::future::pending::<Result<(), &str>>).await })
+            })
+            .collect();
+        eventually("all have come", || counted(&server, "active") == 40 && counted(&server, "queued") == 5).await;
+        let report = client.shutdown(Duration::from_millis(20)).await;
+        assert_eq!(report.cut_off, 45);
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap_err().code(), Some(Code::ShuttingDown));
+        }
+        let left = (counted(&server, "active"), counted(&server, "queued"));
+        assert_eq!(left, (0, 0), "those who are inside and those who wait, in round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
     let server = Server::fresh();
     let document = r#"{"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":4,"maxWait":"20s"}}"#;

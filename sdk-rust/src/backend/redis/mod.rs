@@ -195,6 +195,14 @@ impl Redis {
         self.shared.reach()
     }
 
+    /// Whether the server is reached at this moment: what [`reach`](Self::reach) says may be a moment old.
+    pub async fn is_reached(&self) -> bool {
+        let Ok(link) = self.shared.link() else { return false };
+        let within = self.shared.command_timeout;
+        let look = async move { tokio::time::timeout(within, link.look()).await.unwrap_or(Err(Trouble::Late)) };
+        self.shared.spawn(look).await.is_ok()
+    }
+
     /// Ends waits, closes every connection, and returns when that is done. Calls under way may still be answered.
     pub async fn close(&self) {
         self.shared.closing.cancel();

@@ -51,7 +51,7 @@ use crate::client::ConnectSettings;
 use crate::error::Error;
 use crate::health::{Notice, OnNotice};
 use crate::policy::Random;
-use crate::telemetry::{Event, Home, Interest, LinkMeters, emit};
+use crate::telemetry::{Home, LinkMeters};
 
 /// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -335,15 +335,7 @@ impl SharedConnection {
     }
 
     fn pass_on(&self, notice: &Notice) {
-        emit(Interest::Happenings, self.home, || match notice.clone() {
-            Notice::Away { address, reason } => Event::Away { address, reason },
-            Notice::Refused { address, reason } => Event::Refused { address, reason },
-            Notice::Back { address } => Event::Back { address },
-        });
-        if let Some(hear) = &self.on_notice {
-            // A fault of the listener is not the connection's.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hear(notice)));
-        }
+        notice.pass_on(self.home, self.on_notice.as_deref());
     }
 
     /// Runs until the client is closed.
