@@ -7,6 +7,7 @@ const { atOnce, messageOf, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { discreet } = require('./inspected.js');
 
 /** What is said of a failure, among the options of a message. */
 const NOTE = ['failureClass', 'group', 'after', 'prior', 'count'];
@@ -55,12 +56,12 @@ function parted(options) {
 }
 
 function shownLetter({ json, payload, headers }) {
-  return { ...read(json), payload: payload ?? null, headers: headers ?? null };
+  return discreet({ ...read(json), payload: payload ?? null, headers: headers ?? null });
 }
 
 /** A message that was taken. */
 function messageOfParts({ json, payload, headers, fence }) {
-  return { ...read(json), payload: payload ?? null, headers, fence };
+  return discreet({ ...read(json), payload: payload ?? null, headers, fence });
 }
 
 /** A message that was taken, to be settled once. Forgotten, it is given back. */
@@ -68,6 +69,7 @@ class TakenLetter {
   constructor(inner) {
     behind(this, { _inner: inner });
     Object.assign(this, messageOfParts(inner.parts()));
+    discreet(this);
   }
 
   get isLost() { return this._inner.isLost; }

@@ -7,6 +7,7 @@ const { ask, atOnce, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { discreet } = require('./inspected.js');
 
 const VERDICT = ['verdict', 'after', 'failureClass'];
 /** Where a message is among those that are handled: for what is sent because of it. */
@@ -66,11 +67,10 @@ function readable(kind, version, said) {
 /** The ids of messages whose handlers threw, by what they threw. */
 const THROWN_FOR = new WeakMap();
 
-/** A message that a handler dropped is a warning of the process. */
+/** A message that a handler dropped is a warning of the process, without the handler's words: those are for the hook `onDrop`. */
 function warnOfDrop(queue, error) {
   const id = typeof error === 'object' && error !== null ? THROWN_FOR.get(error) : undefined;
-  const text = `${queue}: the message ${id ?? ''} was dropped: ${error?.message ?? String(error)}`;
-  process.emitWarning(text, { type: 'ResilWarning', code: 'RESIL_DROPPED' });
+  process.emitWarning(`${queue}: the message ${id ?? ''} was dropped`, { type: 'ResilWarning', code: 'RESIL_DROPPED' });
 }
 
 /** What is known of an error, for the native half to judge. */
@@ -137,7 +137,7 @@ class WorkShape extends Shape {
     for (const id of Object.keys(call.attempts)) if (call.attempts[id]?.isEnded) delete call.attempts[id];
     const { json, payload } = this.handled.parts(detail.item);
     const { steps, ...known } = JSON.parse(json);
-    const message = { ...known, payload };
+    const message = discreet({ ...known, payload });
     Object.defineProperty(message, 'signal', { get: () => context.signal });
     Object.defineProperty(message, 'timeLeftMs', { get: () => this.handled.timeLeftMs(detail.item) });
     Object.defineProperty(message, HANDLED, { value: { handled: this.handled, number: detail.item } });

@@ -18,7 +18,7 @@ const SECRET = /hunter2|68 75 6e 74 65 72 32/;
 const lines = [];
 const shown = (what, ...values) => {
   for (const value of values) {
-    lines.push(`${what}: ${inspect(value, { depth: 6, showHidden: true })} ${String(value)} ${JSON.stringify(value)}`);
+    lines.push(`${what}: ${inspect(value, { depth: 6, showHidden: true })} ${String(value)}`);
   }
 };
 
@@ -91,8 +91,8 @@ async function guard(client) {
   await refused('another request', () => pay.run('hunter2-key', 'hunter2-other', async () => 'x'));
   await client.policies.set('pay', { retry: { maxAttempts: 2, initialBackoff: '1ms' } });
   const policy = await client.policy('pay', { on: () => true });
-  // Its cause is the caller's own error; what is said of it is not.
-  await assert.rejects(policy.call(() => { throw new TypeError('hunter2-error'); }), ({ message, code }) => lines.push(`${message} ${code}`));
+  // The error quotes the caller's own, for the caller; nothing else that is said of it does.
+  await assert.rejects(policy.call(() => { throw new TypeError('hunter2-error'); }), { code: 'RETRY_EXHAUSTED' });
   await client.lock('hunter2-lock', { meta: 'hunter2-meta' }).call((held) => shown('what is held', held));
   const users = client.cached('users', { ttl: '60s' });
   await users.get('hunter2-key', async () => 'hunter2-value');

@@ -103,7 +103,7 @@ test('a lock that is taken away is told', async () => {
   const held = await client.lock('secret-42').acquire();
   assert.equal(await other.lock('secret-42').breakLock('ann', 'it hangs'), 1);
   await until('it is told', () => heard.length > 0);
-  await held.release();
+  await assert.rejects(held.release(), { code: 'LOCK_LOST' });
   hooks.close();
   assert.deepEqual(heard.map(({ primitive, name, reason }) => [primitive, name, reason]), [['lock', 'default', 'broken']]);
   assert.ok(series()['resil_lost_total{name=default,primitive=lock}'] >= 1);
@@ -178,4 +178,31 @@ test('spans are children of the current span', async (t) => {
     assert.equal(span.spanContext().traceId, request.spanContext().traceId);
     assert.equal(span.parentSpanContext.spanId, request.spanContext().spanId);
   }
+});
+
+/** Rounds with and without take turns, so that what disturbs the machine disturbs both; the median of their ratios is compared. */
+test('hooks and channels cost at most a twentieth of a limiter call', async () => {
+  const client = await connect((await startServer()).url);
+  const limiter = client.limiter('cost', { limit: 1_000_000_000, period: '1s' });
+  const took = async () => {
+    const before = process.cpuUsage();
+    for (let at = 0; at < 150; at += 1) await limiter.check('ann');
+    const { user, system } = process.cpuUsage(before);
+    return user + system;
+  };
+  const kinds = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onLost', 'onDrop', 'onAway', 'onBack'];
+  const nothing = () => {};
+  await took();
+  const ratios = [];
+  for (let round = 0; round < 40; round += 1) {
+    const without = await took();
+    const hooks = telemetry.hooks(Object.fromEntries(kinds.map((kind) => [kind, nothing])));
+    for (const kind of kinds) subscribe(`resil:${kind}`, nothing);
+    ratios.push((await took()) / without);
+    hooks.close();
+    for (const kind of kinds) unsubscribe(`resil:${kind}`, nothing);
+  }
+  const ratio = ratios.sort((one, other) => one - other)[ratios.length >> 1];
+  assert.ok(ratio <= 1.05, `${ratio.toFixed(3)} of the processor time without`);
+  await client.shutdown();
 });

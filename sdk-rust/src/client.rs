@@ -264,7 +264,6 @@ impl WeakClient {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct ClientInner {
     pub backend: Backend,
     pub options: ConnectSettings,
@@ -297,6 +296,13 @@ pub(crate) struct ClientInner {
     /// Through which every call comes in, so that a shutdown knows whom to wait for.
     pub gate: Gate,
     pub shutdown: Shutdown,
+}
+
+/// Its name and its settings. Every handle has a client: what it knows of keys, locks and callers is not for logs.
+impl std::fmt::Debug for ClientInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientInner").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl Client {

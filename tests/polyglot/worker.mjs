@@ -36,6 +36,7 @@ function within(traceparent, work) {
 
 const client = await connect(process.argv[2]);
 const words = new Map();
+const kept = new Map();
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
@@ -63,6 +64,8 @@ const asks = {
 
   breaker: ({ tag, name, consecutive, traceparent }) => {
     const bank = client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" });
+    // As a service does: it hears of what the others do to it.
+    kept.set(name, bank);
     return within(traceparent, () => bank.call(() => inside(tag)));
   },
 

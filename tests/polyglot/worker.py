@@ -90,6 +90,8 @@ class Witness(logging.Handler):
         return {"spans": [shown(span) for span in self._spans.get_finished_spans()], "logs": self._lines, "counts": counts}
 
 
+kept: dict[str, resil.Breaker] = {}
+
 #: From the start, so that nothing is missed.
 witness = Witness()
 
@@ -102,6 +104,8 @@ async def breaker(
     client: resil.Client, stage: Stage, tag: int, name: str, consecutive: int, traceparent: str | None = None
 ) -> Any:
     bank = client.breaker(name, consecutive_failures=consecutive, open_for=PATIENCE_SECONDS, mode="exact")
+    # As a service does: it hears of what the others do to it.
+    kept[name] = bank
     with within(traceparent):
         return await bank.call(stage.inside, tag)
 

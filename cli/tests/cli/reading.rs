@@ -142,3 +142,23 @@ fn a_list_has_every_page_of_every_node_of_a_cluster() {
     assert!(few.err.contains("there are more than 5"), "{}", few.err);
     assert_eq!(read(&url, &["top", "--once"])["breakersTotal"], json!(3_600));
 }
+
+/// What a node that is away would have shown must not be missing without a word, and no other node may speak for it.
+#[test]
+fn a_list_of_a_cluster_without_one_of_its_nodes_is_an_error() {
+    let cluster = Cluster::start(3, Options::default());
+    for number in 0..60 {
+        let key = format!("resil:breaker:{{b{number}}}");
+        ask(&mut cluster.node_for_key(&key).connect(), &["RES.BREAKER", "FORCE", &key, "OPEN"]);
+    }
+    let url = cluster.nodes()[0].url().replace("redis://", "redis+cluster://");
+    assert_eq!(read(&url, &["top", "--once"])["breakersTotal"], json!(60));
+    let killed = std::process::Command::new("kill").args(["-9", &cluster.nodes()[2].pid().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    for args in [&["breaker", "list", "--json"][..], &["top", "--json"]] {
+        let ran = run(resil(&url, args));
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{args:?}: {}", ran.err);
+    }
+    let page = crate::exporter::page_of(&url);
+    assert!(page.contains("resil_up 0"), "{page}");
+}

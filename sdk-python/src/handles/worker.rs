@@ -258,10 +258,10 @@ fn upcasted(py: Python<'_>, message: &WorkerMessage, steps: &Steps) -> PyResult<
     Ok(Some(current.unbind()))
 }
 
-/// A message that a handler dropped is a line in the log.
-fn log_drop(py: Python<'_>, queue: &str, id: &str, error: &WorkError) -> PyResult<()> {
+/// A message that a handler dropped is a line in the log, without the handler's words: those are for the hook `on_drop`.
+fn log_drop(py: Python<'_>, queue: &str, id: &str) -> PyResult<()> {
     let log = imported!(py, "logging", "getLogger")?.call1(("resil",))?;
-    let said = ("%s: the message %s was dropped: %s", queue, id, error.error().to_string());
+    let said = ("%s: the message %s was dropped", queue, id);
     log.call_method1(intern!(py, "warning"), said).map(drop)
 }
 
@@ -335,7 +335,7 @@ impl PyWorker {
                             && error.verdict() == Some(WorkVerdict::Drop)
                         {
                             // A logger that fails is no reason to keep the message.
-                            let _ = log_drop(py, queue, &id, error);
+                            let _ = log_drop(py, queue, &id);
                         }
                         ended
                     })

@@ -125,7 +125,9 @@ impl Release {
                 Err(error) => {
                     let over = clock.now().saturating_add(pause) >= until;
                     if over || !error.is_retryable() || self.client.inner().closing.is_cancelled() {
-                        tracing::warn!(name = &*self.name, %error, "not released; its lease will end by itself");
+                        // Not the name, which is often made of an id.
+                        let code = error.code().text();
+                        tracing::warn!(code, "a lease could not be released; it will end by itself");
                         return;
                     }
                 }

@@ -444,7 +444,9 @@ async fn do_it(work: Work) {
 
 fn conclude(holding: &Holding, since: Moment, renewed: Result<(), Error>) {
     if let Err(error) = &renewed {
-        tracing::debug!(name = &*holding.name, %error, "not renewed");
+        // By its label: names of locks are often made of ids.
+        let label = holding.meters.get().map(|meters| &*meters.name);
+        tracing::debug!(label, code = error.code().text(), "a lease was not renewed");
     }
     holding.client.inner().holdings.renewed(holding, since, renewed.is_ok());
 }

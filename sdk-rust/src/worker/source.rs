@@ -170,13 +170,16 @@ pub struct SourceHealth {
     pub connections: u64,
 }
 
+/// What a source says of itself before its first attempt.
+const NOT_YET: &str = "it was not connected yet";
+
 /// Where a source, or a publisher, notes how it is.
 #[derive(Debug, Clone)]
 pub(crate) struct HealthCell(Arc<Mutex<SourceHealth>>);
 
 impl HealthCell {
     pub fn new() -> Self {
-        let reason = Some("it was not connected yet".to_owned());
+        let reason = Some(NOT_YET.to_owned());
         Self(Arc::new(Mutex::new(SourceHealth {
             is_connected: false,
             reason,
@@ -193,15 +196,16 @@ impl HealthCell {
         }
     }
 
-    /// True if it was connected until now.
+    /// True if that is news: it was connected until now, or this is its first attempt. A mistyped host must not be silent.
     pub fn away(&self, reason: impl Into<String>) -> bool {
         let mut health = self.0.lock();
         let was_connected = health.is_connected;
+        let is_news = was_connected || health.reason.as_deref() == Some(NOT_YET);
         health.reason = Some(reason.into());
         if was_connected {
             (health.is_connected, health.since) = (false, SystemTime::now());
         }
-        was_connected
+        is_news
     }
 
     pub fn look(&self) -> SourceHealth {

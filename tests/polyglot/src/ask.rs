@@ -1,6 +1,6 @@
 //! What can be asked for, each as a user of the SDK would write it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use resil::breaker::{BreakerSettings, CountingMode};
+use resil::breaker::{Breaker, BreakerSettings, CountingMode};
 use resil::cache::CacheSettings;
 use resil::correlation::correlated;
 use resil::dead_letters::{DeadLettersSettings, Letter};
@@ -26,6 +26,8 @@ use crate::witness::Witness;
 
 /// Longer than any test: who waits is to be served, or to be killed.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+static KEPT: Mutex<BTreeMap<String, Breaker>> = Mutex::new(BTreeMap::new());
 
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
@@ -76,7 +78,9 @@ impl Ask {
                     .consecutive_failures(consecutive)
                     .open_for(PATIENCE)
                     .mode(CountingMode::Exact);
-                let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
+                let breaker = client.breaker(&name, options).map_err(own_code)?;
+                // Kept, as a service does: it hears of what the others do to it.
+                KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(name, breaker.clone());
                 let call = breaker.call(|| stage.inside(tag, json!({})));
                 match traceparent {
                     Some(parent) => correlated(parent, call).await.map_err(code),

@@ -32,6 +32,7 @@ use tokio::time::timeout;
 use super::address::{Address, Sentinels, at, without_database};
 use super::connection::{CallerGone, Connection};
 use super::resp;
+use super::slots::PrimaryNode;
 use super::speech::{field, packed, understood};
 use super::trouble::{Trouble, judged};
 use crate::error::Error;
@@ -100,10 +101,9 @@ impl Link {
         self.send_routed(command, node).await
     }
 
-    /// The same to the node that has `slot`.
-    pub async fn send_to(&mut self, command: Cmd, slot: u16) -> Result<Value, Trouble> {
-        let route = Route::new(slot, SlotAddr::Master);
-        self.send_routed(command, SingleNodeRoutingInfo::SpecificNode(route)).await
+    /// The same to this node.
+    pub async fn send_to(&mut self, command: Cmd, node: &PrimaryNode) -> Result<Value, Trouble> {
+        self.send_routed(command, node.route()).await
     }
 
     async fn send_routed(&mut self, command: Cmd, node: SingleNodeRoutingInfo) -> Result<Value, Trouble> {

@@ -23,13 +23,13 @@ impl Redis {
         let nodes = match &link {
             Link::Server(_) => vec![None],
             Link::Cluster(_) => {
-                let asked = timeout(bound, slots::one_of_each_primary(&link)).await.unwrap_or(Err(Trouble::Late));
+                let asked = timeout(bound, slots::primaries(&link)).await.unwrap_or(Err(Trouble::Late));
                 asked.map_err(said)?.into_iter().map(Some).collect()
             }
         };
         let mut replies = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let reply = timeout(bound, page(&mut link, words, node)).await.unwrap_or(Err(Trouble::Late));
+            let reply = timeout(bound, page(&mut link, words, node.as_ref())).await.unwrap_or(Err(Trouble::Late));
             replies.push(reply.map_err(said)?);
         }
         Ok(replies)

@@ -7,6 +7,7 @@ use resil_wire::reply::Value;
 use tokio::time::timeout;
 
 use super::link::Link;
+use super::slots::PrimaryNode;
 use super::speech::understood;
 use super::trouble::Trouble;
 use super::{Redis, is_in_a_runtime, resp, slots};
@@ -31,11 +32,13 @@ impl Redis {
     async fn list_here(&self, mut call: OverviewCall<'_>, most: usize) -> Result<Vec<OverviewRow>, Error> {
         let mut link = self.shared.link()?;
         let mut rows = Vec::new();
-        for node in self.nodes(&link).await? {
+        for node in &self.nodes(&link).await? {
             let before = rows.len();
             call.cursor = 0;
             loop {
-                let Reply::Listed(listed) = self.ask_node(&mut link, &Command::List(call.clone()), node).await? else {
+                let Reply::Listed(listed) =
+                    self.ask_node(&mut link, &Command::List(call.clone()), node.as_ref()).await?
+                else {
                     return Err(Error::Internal("not a list".to_owned()));
                 };
                 rows.extend(listed.rows);
@@ -58,15 +61,20 @@ impl Redis {
     async fn top_here(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
         let mut link = self.shared.link()?;
         let (mut rows, command) = (Vec::new(), Command::Top(call));
-        for node in self.nodes(&link).await? {
-            if let Reply::Ranked(ranked) = self.ask_node(&mut link, &command, node).await? {
+        for node in &self.nodes(&link).await? {
+            if let Reply::Ranked(ranked) = self.ask_node(&mut link, &command, node.as_ref()).await? {
                 rows.extend(ranked.0);
             }
         }
         Ok(rows)
     }
 
-    async fn ask_node(&self, link: &mut Link, command: &Command<'_>, node: Option<u16>) -> Result<Reply, Error> {
+    async fn ask_node(
+        &self,
+        link: &mut Link,
+        command: &Command<'_>,
+        node: Option<&PrimaryNode>,
+    ) -> Result<Reply, Error> {
         let words = command.words();
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let asked = timeout(self.shared.command_timeout, page(link, &words, node)).await.unwrap_or(Err(Trouble::Late));
@@ -74,13 +82,13 @@ impl Redis {
         command.read(value).map_err(|error| Error::Internal(error.to_string()))
     }
 
-    /// A slot of each primary; of a server that is no cluster, none.
-    async fn nodes(&self, link: &Link) -> Result<Vec<Option<u16>>, Error> {
+    /// Every primary; of a server that is no cluster, none.
+    async fn nodes(&self, link: &Link) -> Result<Vec<Option<PrimaryNode>>, Error> {
         if let Link::Server(_) = link {
             return Ok(vec![None]);
         }
         let bound = self.shared.command_timeout;
-        let asked = timeout(bound, slots::one_of_each_primary(link)).await.unwrap_or(Err(Trouble::Late));
+        let asked = timeout(bound, slots::primaries(link)).await.unwrap_or(Err(Trouble::Late));
         Ok(asked.map_err(|trouble| trouble.into_error(None))?.into_iter().map(Some).collect())
     }
 
@@ -103,7 +111,7 @@ impl Redis {
                     b"TYPE",
                     kind.as_bytes(),
                 ];
-                let page = timeout(bound, page(&mut link, &words, node)).await.unwrap_or(Err(Trouble::Late));
+                let page = timeout(bound, page(&mut link, &words, node.as_ref())).await.unwrap_or(Err(Trouble::Late));
                 let (next, found) = read(page.map_err(said)?)?;
                 keys.extend(found);
                 cursor = next;
@@ -116,17 +124,18 @@ impl Redis {
     }
 }
 
-/// `slot` is one of the node that is asked.
-pub(super) async fn page(link: &mut Link, words: &[&[u8]], slot: Option<u16>) -> Result<Value, Trouble> {
-    match (&mut *link, slot) {
+/// Of `node`, if this is a cluster.
+pub(super) async fn page(link: &mut Link, words: &[&[u8]], node: Option<&PrimaryNode>) -> Result<Value, Trouble> {
+    match (&mut *link, node) {
         (Link::Server(connection), _) => connection.ask_anyway(|outbox| resp::write_plain(words, outbox)).await,
-        (link, slot) => {
+        (link, Some(node)) => {
             let mut command = Cmd::new();
             for word in words {
                 command.arg(*word);
             }
-            link.send_to(command, slot.unwrap_or_default()).await.map(understood)
+            link.send_to(command, node).await.map(understood)
         }
+        (_, None) => Err(Trouble::Gone("no node of the cluster is known")),
     }
 }
 

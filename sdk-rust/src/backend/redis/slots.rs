@@ -3,10 +3,11 @@
 //! Calls are routed by redis-rs, but a wait needs a connection of its own to the one node that has the key. The map is
 //! asked for when it is needed, corrected by what nodes say (MOVED), and forgotten when a node fails.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 use redis::Value;
+use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 
 use super::link::Link;
 use super::trouble::Trouble;
@@ -57,10 +58,35 @@ async fn ranges(link: &Link) -> Result<Vec<(u16, u16, String)>, Trouble> {
     link.clone().send(ask, None).await.map(parse)
 }
 
-/// A slot of each primary that has any.
-pub(super) async fn one_of_each_primary(link: &Link) -> Result<Vec<u16>, Trouble> {
-    let by_node: HashMap<String, u16> = ranges(link).await?.into_iter().map(|(first, _, node)| (node, first)).collect();
-    Ok(by_node.into_values().collect())
+/// A primary, to be asked for what no key leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PrimaryNode {
+    /// `host:port`. Without a host it is the one that the cluster is reached under.
+    address: String,
+    /// One of its slots.
+    slot: u16,
+}
+
+impl PrimaryNode {
+    /// By its address: a slot whose node is away leads to any other node, which would speak for it.
+    pub fn route(&self) -> SingleNodeRoutingInfo {
+        match self.address.rsplit_once(':') {
+            Some((host, port))
+                if !host.is_empty()
+                    && let Ok(port) = port.parse() =>
+            {
+                SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port }
+            }
+            _ => SingleNodeRoutingInfo::SpecificNode(Route::new(self.slot, SlotAddr::Master)),
+        }
+    }
+}
+
+/// Every primary that has slots.
+pub(super) async fn primaries(link: &Link) -> Result<Vec<PrimaryNode>, Trouble> {
+    let by_node: BTreeMap<String, u16> =
+        ranges(link).await?.into_iter().map(|(first, _, node)| (node, first)).collect();
+    Ok(by_node.into_iter().map(|(address, slot)| PrimaryNode { address, slot }).collect())
 }
 
 /// `[[first, last, [host, port, ...], replicas...], ...]`
