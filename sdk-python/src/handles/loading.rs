@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use resil::Client;
 use resil::cache::{CacheEntry, CacheSettings, Cached, CallOptions, Loaded, Versioned, VersionedCached};
 
@@ -300,9 +301,22 @@ impl Store {
         }
     }
 
+    /// The bytes of a value that is an argument.
+    fn given(&self, value: Arg<'_>) -> PyResult<Bytes> {
+        let py = value.py();
+        self.codec.write(value).map_err(|error| match self.codec.is_refusal(py, &error) {
+            false => error,
+            true => {
+                let named = PyTypeError::new_err(format!("value cannot be written: {}", error.value(py)));
+                named.set_cause(py, Some(error));
+                named
+            }
+        })
+    }
+
     pub fn set(self, key: Arg<'_>, value: Arg<'_>, options: CallOptions) -> PyResult<Pending> {
         refuse_none(value, "invalidate the key")?;
-        let (key, bytes, cached) = (text("key", key)?, self.codec.write(value)?, self.plain()?);
+        let (key, bytes, cached) = (text("key", key)?, self.given(value)?, self.plain()?);
         Ok(Pending::done("cached.set()", async move { cached.set(&key, bytes, options).await }))
     }
 
