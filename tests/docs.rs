@@ -218,6 +218,8 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         TAGS_MAX |n: usize| n.to_string(),
         TAG_MAX |n: usize| n.to_string(),
         TAGS_REMEMBERED |n: usize| n.to_string(),
+        MGET_KEYS_MAX |n: usize| n.to_string(),
+        MGET_BYTES_MAX |n: usize| n.to_string(),
         EARLY_MAX |n: u32| n.to_string(),
         POLICY_BYTES_MAX |n: usize| n.to_string(),
         POLICY_DEPTH_MAX |n: usize| n.to_string(),

@@ -77,6 +77,9 @@ pub const RESULT_CEILING: usize = 512 << 20;
 
 /// Tags of one value, or of one CLEAR; the bytes of a tag; tags of which a cache name remembers when they were invalidated.
 pub const TAGS_MAX: usize = 16;
+/// Keys of one RES.SFLIGHT MGET, and the bytes of values after which its reply has nothing more.
+pub const MGET_KEYS_MAX: usize = 100;
+pub const MGET_BYTES_MAX: usize = 1 << 20;
 pub const TAG_MAX: usize = 256;
 pub const TAGS_REMEMBERED: usize = 1_024;
 

@@ -3,7 +3,7 @@
 const { classes } = require('./errors.js');
 const { Client, connect } = require('./client.js');
 const { Breaker, Permit } = require('./breaker.js');
-const { Cached, VersionedCached } = require('./cached.js');
+const { CacheEntry, Cached, VersionedCached } = require('./cached.js');
 const { DeadLetters, RedriveRun, TakenLetter } = require('./dead_letters.js');
 const { wrap } = require('./guard.js');
 const { BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead } = require('./holding.js');
@@ -21,7 +21,7 @@ module.exports = {
   ...classes,
   Client, connect,
   Breaker, Permit,
-  Cached, VersionedCached,
+  CacheEntry, Cached, VersionedCached,
   DeadLetters, RedriveRun, TakenLetter,
   wrap,
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,

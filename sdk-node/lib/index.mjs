@@ -6,7 +6,7 @@ export * from './errors.mjs';
 export const {
   Client, connect,
   Breaker, Permit,
-  Cached, VersionedCached,
+  CacheEntry, Cached, VersionedCached,
   DeadLetters, RedriveRun, TakenLetter,
   wrap,
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,

@@ -135,7 +135,7 @@ const handleAll = () => true;
 const handleNone = () => false;
 
 module.exports = {
-  Budget, Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
+  Budget, Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, budgetOf, clockOf, handleAll, handleNone, judge,
   budget(options) { given.atMost('budget', arguments, 1); return new Budget(options); },
   retry(options) { given.atMost('retry', arguments, 1); return new Retry(options); },
   timeout(after) { given.atMost('timeout', arguments, 1); return new Timeout(after); },

@@ -60,8 +60,8 @@ class WatchedPolicies {
 
   policy(name, options) {
     given.text('name', name);
-    const { on } = given.only('options', options, ['on']);
-    return new Policy(ask(() => this._inner.policy(name)), on);
+    const judges = given.only('options', options, ['on', 'onResult']);
+    return new Policy(ask(() => this._inner.policy(name)), judges);
   }
 }
 

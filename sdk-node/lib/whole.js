@@ -4,17 +4,18 @@
  */
 const fs = require('node:fs');
 const native = require('./native.js');
-const { ask, shown, wrongType, CancelledError } = require('./errors.js');
+const { ask, shown, wrongType, CancelledError, InvalidArgumentError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
-const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
+const { Guard, PARTICULAR, behind, guarded, judgeOf, resultJudgeOf } = require('./guard.js');
+const { budgetOf } = require('./policies.js');
 const { Idempotent, fingerprint, outcomeOf } = require('./stored.js');
 
 class Policy {
-  constructor(inner, on) {
-    if (on === undefined && inner.judges) throw wrongType('on', 'said, because there is a retry or a hedge (handleAll, classes, or a function)', on);
-    const judge = on === undefined ? undefined : judgeOf('on', on);
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ judge }]), _judge: judge });
+  constructor(inner, { on, onResult } = {}) {
+    if (on === undefined && onResult === undefined && inner.judges) throw wrongType('on', 'said, because there is a retry or a hedge (handleAll, classes, or a function)', on);
+    const layer = { judge: on === undefined ? undefined : judgeOf('on', on), onResult: resultJudgeOf('onResult', onResult) };
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _judge: layer.judge, _judgesResults: onResult !== undefined });
   }
 
   get name() { return this._inner.name; }
@@ -25,6 +26,7 @@ class Policy {
 
   async callOnce(idempotent, key, request, fn, options) {
     given.atMost('callOnce', arguments, 5);
+    if (this._judgesResults) throw new InvalidArgumentError('callOnce records every result: let fn throw in place of onResult');
     if (!(idempotent instanceof Idempotent)) throw wrongType('idempotent', 'made by client.idempotent', idempotent);
     given.nonEmpty('key', key);
     const print = fingerprint(request);
@@ -42,28 +44,33 @@ function isFollowed(said) {
   if (said === undefined) return true;
   if (typeof said !== 'object' || said === null) return false;
   const names = Object.keys(said);
-  return names.length === 1 && names[0] === 'on';
+  return names.length > 0 && names.every((name) => JUDGES.includes(name));
 }
 
-async function followed(client, name, on, json) {
-  if (on !== undefined) judgeOf('on', on);
-  return new Policy(await run(undefined, () => client.followPolicy(name, json)), on);
+/** What is no setting: which errors may go away, and which results are failures. */
+const JUDGES = ['on', 'onResult'];
+
+async function followed(client, name, judges, json) {
+  if (judges.on !== undefined) judgeOf('on', judges.on);
+  resultJudgeOf('onResult', judges.onResult);
+  return new Policy(await run(undefined, () => client.followPolicy(name, json)), judges);
 }
 
 async function policyOr(client, name, said) {
   given.nonEmpty('name', name);
   if (said === undefined) throw wrongType('settings', 'an object', said);
-  const { on, ...settings } = given.options('settings', said);
-  return followed(client, name, on, given.settings('settings', settings));
+  const { on, onResult, ...settings } = given.options('settings', said);
+  return followed(client, name, { on, onResult }, given.settings('settings', settings));
 }
 
 function policy(client, name, said) {
   given.nonEmpty('name', name);
-  if (isFollowed(said)) return followed(client, name, said?.on);
-  const { on, ...settings } = given.options('settings', said);
+  if (isFollowed(said)) return followed(client, name, said ?? {});
+  const { on, onResult, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
-  const json = given.settings('settings', settings);
-  return new Policy(given.reading(['on'], () => client.policy(name, json)), on);
+  const [retry, shared] = typeof settings.retry === 'object' && settings.retry !== null ? budgetOf(settings.retry) : [settings.retry, undefined];
+  const json = given.settings('settings', { ...settings, retry });
+  return new Policy(given.reading(JUDGES, () => client.policy(name, json, shared)), { on, onResult });
 }
 
 class Policies {
@@ -73,8 +80,8 @@ class Policies {
 
   policy(name, options) {
     given.text('name', name);
-    const { on } = given.only('options', options, ['on']);
-    return new Policy(ask(() => this._inner.policy(name)), on);
+    const judges = given.only('options', options, JUDGES);
+    return new Policy(ask(() => this._inner.policy(name)), judges);
   }
 }
 

@@ -231,7 +231,10 @@ fn enclose(
         }),
         Layer::Policy(policy) => {
             let policy = policy.now();
-            Box::pin(async move { policy.around_with(settings.by_ref(), classify, || operation(None)).await })
+            Box::pin(async move {
+                let attempt = || operation(None).map(|ended| judged(unfit, ended));
+                settled(policy.around_with(settings.by_ref(), classified(classify), attempt).await)
+            })
         }
         Layer::Fallback => Box::pin(async move {
             let failed = match operation(None).await {

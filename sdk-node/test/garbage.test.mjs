@@ -104,6 +104,15 @@ const SURFACE = {
   'cached.lookup': [cached.lookup.bind(cached), 'k', fn, {}],
   'cached.invalidate': [cached.invalidate.bind(cached), 'k'],
   'cached.invalidateSoft': [cached.invalidateSoft.bind(cached), 'k'],
+  'cached.invalidateEventually': [cached.invalidateEventually.bind(cached), 'k', {}],
+  'cached.invalidateMany': [cached.invalidateMany.bind(cached), ['k']],
+  'cached.invalidateTag': [cached.invalidateTag.bind(cached), 't'],
+  'cached.invalidateOn': [cached.invalidateOn.bind(cached), ['k'], {}],
+  'cached.getMany': [cached.getMany.bind(cached), ['k'], fn, {}],
+  'cached.refresh': [cached.refresh.bind(cached), 'k', fn, {}],
+  'cached.set': [cached.set.bind(cached), 'k', 1, {}],
+  'cached.by': [(key, loader, options) => cached.by(key, loader, options)(), 'k', fn, {}],
+  CacheEntry: [(value, options) => new resil.CacheEntry(value, options), 1, {}],
   'versioned.get': [versioned.get.bind(versioned), 'k', () => ({ version: 1, value: 1 }), {}],
   'versioned.invalidate': [versioned.invalidate.bind(versioned), 'k'],
   'policy.call': [policy.call.bind(policy), fn, {}],
@@ -162,6 +171,7 @@ for (const [name, [call, ...right]] of Object.entries(SURFACE)) {
   });
 }
 
+let values = 0;
 /** Settings of which each field is given garbage. */
 const FIELDS = {
   limiter: [(options) => client.limiter('g', { limit: 1, period: 1000, ...options }), ['limit', 'period', 'burst', 'kind', 'tiers', 'whenAway', 'unknown']],
@@ -170,6 +180,8 @@ const FIELDS = {
   sharedBulkhead: [(options) => client.sharedBulkhead('g', { maxConcurrentCalls: 1, ...options }), ['maxConcurrentCalls', 'maxQueue', 'maxWait', 'priority', 'lease', 'bound', 'whenAway', 'unknown']],
   idempotent: [(options) => client.idempotent('g', options), ['lease', 'keep', 'wait', 'onLapse', 'onLost', 'abortOnCancel', 'replicas', 'whenAway', 'serializer', 'remember', 'unknown']],
   cached: [(options) => client.cached('g', options), ['ttl', 'negativeTtl', 'stale', 'errorTtl', 'retry', 'onError', 'loadTimeout', 'lease', 'localTtl', 'localSize', 'whenAway', 'serializer', 'unknown']],
+  cachedCall: [(options) => cached.get('g', fn, options), ['ttl', 'tags', 'softTimeout', 'signal', 'unknown']],
+  cachedValue: [(options) => cached.get(`value-${(values += 1)}`, () => new resil.CacheEntry(1, options)), ['ttl', 'tags', 'keep', 'unknown']],
   retry: [(options) => retry({ on: handleAll, ...options }), ['on', 'name', 'maxAttempts', 'initialBackoff', 'maxBackoff', 'backoffMultiplier', 'jitter', 'minBackoff', 'retryAfterMax', 'maxElapsed', 'budget', 'reraise', 'clock', 'seed', 'unknown']],
   hedge: [(options) => resil.hedge({ on: handleAll, ...options }), ['on', 'name', 'hedgingDelay', 'percentile', 'warmUp', 'maxHedges', 'budget', 'clock', 'unknown']],
   timeout: [(options) => resil.timeout({ after: 1, ...options }), ['after', 'name', 'clock', 'unknown']],

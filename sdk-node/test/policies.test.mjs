@@ -56,6 +56,43 @@ test('a budget is shared by several policies', async () => {
   assert.throws(() => budget({ percent: 5_000 }), /percent/);
 });
 
+test('a whole policy judges results, and its breaker counts them', async () => {
+  const client = await connect('memory://');
+  const unwell = ({ status }) => status === 503;
+  const answers = (...statuses) => () => ({ status: statuses.shift() });
+  const again = { maxAttempts: 3, initialBackoff: 1 };
+  const bank = client.policy('bank', { retry: again, onResult: unwell });
+  assert.deepEqual(await bank.call(answers(503, 503, 200)), { status: 200 });
+  assert.deepEqual(await bank.call(answers(503, 503, 503)), { status: 503 }, 'the last one, as it came');
+  await assert.rejects(bank.call(() => null), TypeError, 'a judge that throws is what the caller gets');
+  await assert.rejects(bank.callOnce(client.idempotent('payments'), 'k', undefined, answers(200)), /let fn throw/);
+  assert.throws(() => client.policy('bank', { retry: again }), /on must be/);
+  const fragile = client.policy('fragile', { breaker: { consecutiveFailures: 2 }, onResult: unwell });
+  for (let turn = 0; turn < 2; turn += 1) assert.deepEqual(await fragile.call(answers(503)), { status: 503 });
+  await assert.rejects(fragile.call(answers(200)), CircuitOpenError);
+  await client.policies.set('stored', { retry: { maxAttempts: 2 } });
+  const followed = await client.policy('stored', { onResult: (answer) => (unwell(answer) ? 1 : false) });
+  assert.deepEqual(await followed.call(answers(503, 200)), { status: 200 });
+  const file = client.policies({ version: 1, policies: { filed: { retry: again } } });
+  assert.deepEqual(await file.policy('filed', { onResult: unwell }).call(answers(503, 200)), { status: 200 });
+  await client.shutdown(1_000);
+});
+
+test('a budget is shared by whole policies', async () => {
+  const client = await connect('memory://');
+  const shared = budget({ minPerSecond: 1, ttl: '10s', percent: 0, clock: Clock.driven() });
+  let calls = 0;
+  const fail = () => { calls += 1; throw new Error('down'); };
+  const settings = { on: handleAll, retry: { maxAttempts: 3, initialBackoff: 1, budget: shared } };
+  const policies = ['reads', 'writes'].map((name) => client.policy(name, settings));
+  for (let turn = 0; turn < 10; turn += 1) {
+    for (const policy of policies) await assert.rejects(policy.call(fail), RetryExhaustedError);
+  }
+  assert.deepEqual([calls, shared.available], [20 + 10, 0], 'ten extra calls for both together');
+  await assert.rejects(client.policyOr('stored', settings), /retry.budget/);
+  await client.shutdown(1_000);
+});
+
 test('a trip by hand ends in half-open, and cells are reserved together', async () => {
   const client = await connect('memory://');
   const bank = client.breaker('bank');

@@ -37,6 +37,11 @@ pub trait Runs: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Gives a decorated function what it has beside its call. `around` is the object of this policy.
+    fn decorated(&self, _around: Arg<'_>, _function: Arg<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
     /// Shows the collector the functions it holds. Each is held by one object: see [`Judge::again`](crate::judge::Judge::again).
     fn traverse(&self, _visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         Ok(())
@@ -144,7 +149,9 @@ impl Around {
             Kind::Plain => imported!(slf.py(), "resil._functions", "decorate")?,
             Kind::Coroutine => imported!(slf.py(), "resil._functions", "decorate_async")?,
         };
-        decorate.call1((slf, r#fn))
+        let decorated = decorate.call1((slf, r#fn))?;
+        slf.get().runs.decorated(slf.as_any(), &decorated)?;
+        Ok(decorated)
     }
 
     /// What decorated plain functions call.

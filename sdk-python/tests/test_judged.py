@@ -85,6 +85,64 @@ def test_a_budget_is_shared_by_several_policies() -> None:
     assert calls == 33, "a budget of its own"
 
 
+def test_a_whole_policy_judges_results(run: Any) -> None:
+    client = resil.connect("memory://").wait()
+    retry = {"max_attempts": 3, "initial_backoff": 0.001}
+    for policy in (resil.Policy("alone", retry=retry, on_result=unwell), client.policy("bank", retry=retry, on_result=unwell)):
+        assert policy.call(answers(503, 503, 200)) == {"status": 200}
+        assert policy.call(answers(503, 503, 503)) == {"status": 503}, "the last one, as it came"
+        assert policy.with_options(total_timeout=5)(answers(503, 200))() == {"status": 200}
+        with pytest.raises(KeyError, match="status"):
+            policy.call(lambda: {})
+    with pytest.raises(TypeError, match="on must say"):
+        client.policy("bank", retry=retry)
+    with pytest.raises(TypeError, match="let fn raise"):
+        policy.call_once(client.idempotent("payments"), "k", answers(200))
+
+    async def main() -> None:
+        left = answers(503, 200)
+
+        async def call() -> dict[str, int]:
+            return left()  # type: ignore[no-any-return]
+
+        await client.policies.set("stored", {"retry": {"max_attempts": 2}})
+        followed = await client.policy("stored", on_result=lambda answer: 0.001 if unwell(answer) else None)
+        assert await followed.call(call) == {"status": 200}
+
+    run(main())
+
+
+def test_results_trip_the_breaker_of_a_whole_policy() -> None:
+    client = resil.connect("memory://").wait()
+    policy = client.policy("bank", breaker={"consecutive_failures": 2}, on_result=unwell)
+    assert [policy.call(answers(503)) for _ in range(2)] == [{"status": 503}] * 2
+    with pytest.raises(resil.CircuitOpenError):
+        policy.call(answers(200))
+
+
+def test_a_budget_is_shared_by_whole_policies() -> None:
+    client = resil.connect("memory://").wait()
+    budget = resil.Budget(min_per_second=1, ttl=10, percent=0, clock=Clock.driven())
+    calls = 0
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        raise ConnectionError
+
+    retry: Any = {"max_attempts": 3, "initial_backoff": 0.001, "budget": budget}
+    policies = [client.policy(name, retry=retry, on=ConnectionError) for name in ("reads", "writes")]
+    policies.append(resil.Policy("alone", retry=retry, on=ConnectionError))
+    assert retry["budget"] is budget, "the dict is the caller's"
+    for _ in range(10):
+        for policy in policies:
+            with pytest.raises(resil.RetryExhaustedError):
+                policy.call(fail)
+    assert (calls, budget.available) == (30 + 10, 0), "ten extra calls for all together"
+    with pytest.raises(ValueError, match="retry.budget"):
+        client.policy_or("stored", retry=retry, on=ConnectionError)
+
+
 def test_a_hedge_shares_a_budget() -> None:
     budget = resil.Budget(min_per_second=1)
     resil.Hedge(on=ConnectionError, hedging_delay=0.01, budget=budget)

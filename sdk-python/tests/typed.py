@@ -36,6 +36,7 @@ async def types_are_kept() -> None:
     resil.Retry(max_attempts=3)  # type: ignore[call-overload]
     resil.Retry(on_result=lambda response: response == 503, budget=resil.Budget(percent=10))
     resil.Retry(on=KeyError, max_atempts=3)  # type: ignore[call-overload]
+    client.policy("p", retry={"budget": resil.Budget(percent=10)}, on_result=lambda response: response == 503)
     assert_type(await retry(guarded)(1), str)
 
     async with client.lock("stock", lease=5) as held:
@@ -54,6 +55,19 @@ async def types_are_kept() -> None:
         return len(key)
 
     assert_type(await users.get("k", load), "int | None")
+
+    assert_type(await users.get_many(["k"], load, ttl="5m", tags={"a"}), "list[int | None]")
+    assert_type(await users.refresh("k", load), "int | None")
+
+    async def load_entry(key: str) -> resil.CacheEntry[int] | None:
+        return resil.CacheEntry(len(key), ttl=timedelta(seconds=1), keep=False)
+
+    assert_type(await users.get("k", load_entry), "int | None")
+    by_id = users.by(lambda user, *, page=0: f"{user}:{page}", ttl=5)(fetch)
+    assert_type(await by_id(1, page=2), str)
+    assert_type(await by_id.invalidate(1, page=2), bool)
+    by_id.invalidate("1")  # type: ignore[arg-type]
+    assert_type(await users.invalidate_on(iter(["k"])), int)
 
     rows = client.versioned_cached("row", ttl=60)
 

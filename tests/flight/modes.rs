@@ -54,7 +54,7 @@ fn what_only_reads_says_so_and_what_blocks_says_so() {
     // Redis 7.0 has no categories for commands of modules.
     let named = flags(&mut scene, "RES.IDEMP|GET").contains("@");
     let category = |flags: &str, name: &str| !named || flags.contains(name);
-    for command in ["RES.IDEMP|GET", "RES.IDEMP|INFO", "RES.SFLIGHT|GET", "RES.SFLIGHT|INFO"] {
+    for command in ["RES.IDEMP|GET", "RES.IDEMP|INFO", "RES.SFLIGHT|GET", "RES.SFLIGHT|MGET", "RES.SFLIGHT|INFO"] {
         let flags = flags(&mut scene, command);
         assert!(flags.contains("readonly") && category(&flags, "@read") && !flags.contains("write"), "{flags}");
     }
@@ -81,12 +81,13 @@ fn what_only_reads_says_so_and_what_blocks_says_so() {
 #[test]
 fn an_access_list_separates_readers_from_runners_and_keys_from_keys() {
     let mut scene = Scene::driven();
-    scene.main.say("ACL SETUSER reader on >pw ~mine:* resetchannels +res.idemp|get +res.sflight|get");
+    scene.main.say("ACL SETUSER reader on >pw ~mine:* resetchannels +res.idemp|get +res.sflight|get +res.sflight|mget");
     scene.main.say("ACL SETUSER runner on >pw ~mine:* resetchannels +res.idemp +res.sflight +ping");
     let mut reader = scene.server.connect();
     reader.say("AUTH reader pw");
     assert_eq!(ask(&mut reader, "RES.IDEMP GET mine:i"), "[MISS]");
     assert_eq!(ask(&mut reader, "RES.SFLIGHT GET mine:s"), "[MISS]");
+    assert_eq!(ask(&mut reader, "RES.SFLIGHT MGET mine:name mine:s mine:t"), "[[MISS] [MISS]]");
     for line in [
         "RES.IDEMP BEGIN mine:i a 1s",
         "RES.IDEMP ONCE mine:i 1s",
@@ -94,6 +95,8 @@ fn an_access_list_separates_readers_from_runners_and_keys_from_keys() {
         "RES.SFLIGHT INVALIDATE mine:s",
         "RES.IDEMP GET others:i",
         "RES.SFLIGHT GET others:s",
+        "RES.SFLIGHT MGET mine:name mine:s others:s",
+        "RES.SFLIGHT MGET others:name mine:s",
     ] {
         assert!(reader.refusal(line).starts_with("NOPERM"), "{line}");
     }

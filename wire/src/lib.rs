@@ -81,6 +81,8 @@ command::replies! {
     Abandoned(Option<Reason>) = |lost, sink| holding::write_given_up("ABANDONED", *lost, sink);
     /// JOIN, and GET of a single-flight key.
     Joined(single_flight::Joined) = |reply, sink| reply.write(sink);
+    /// MGET.
+    SeenMany(single_flight::SeenMany) = |reply, sink| reply.write(sink);
     Published(single_flight::Published) = |reply, sink| reply.write(sink);
     Heartbeat(heartbeat::Heartbeat) = |reply, sink| reply.write(sink);
     /// FAIL.
@@ -152,6 +154,7 @@ command::commands! {
 
     FlightJoin(single_flight::JoinCall<'a>) = SFLIGHT_JOIN, Joined = |value, _| single_flight::Joined::read_join(value);
     FlightGet(single_flight::FlightGetCall<'a>) = SFLIGHT_GET, Joined = |value, _| single_flight::Joined::read_get(value);
+    FlightMget(single_flight::FlightMgetCall<'a>) = SFLIGHT_MGET, SeenMany = |value, call| single_flight::SeenMany::read(value, call.keys.len());
     FlightPublish(single_flight::PublishCall<'a>) = SFLIGHT_PUBLISH, Published = |value, _| single_flight::Published::read(value);
     FlightAbandon(single_flight::AbandonCall<'a>) = SFLIGHT_ABANDON, Abandoned = |value, _| holding::read_given_up("ABANDONED", value);
     FlightRenew(idempotency::TokenRenewCall<'a>) = SFLIGHT_RENEW, Renewed = |value, _| holding::Renewed::read(value);

@@ -237,6 +237,7 @@ pub const POLICY_HELP_LINES: &[&str] = &[
 ];
 pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [UNDER name] [EARLY percent] [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key [UNDER name]", is_read_only: true };
+pub const SFLIGHT_MGET: Page = Page { name: "RES.SFLIGHT MGET", usage: "RES.SFLIGHT MGET name key [key ...]", is_read_only: true };
 pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY | ERROR text>", is_read_only: false };
 pub const SFLIGHT_SET: Page = Page { name: "RES.SFLIGHT SET", usage: "RES.SFLIGHT SET key ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY>", is_read_only: false };
 pub const SFLIGHT_ABANDON: Page = Page { name: "RES.SFLIGHT ABANDON", usage: "RES.SFLIGHT ABANDON key token [RETRY d]", is_read_only: false };
@@ -252,6 +253,9 @@ pub const SFLIGHT_HELP_LINES: &[&str] = &[
     "RES.SFLIGHT GET key [UNDER name]",
     "    Gets a value, if there is one.",
     "    Reply: [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS].",
+    "RES.SFLIGHT MGET name key [key ...]",
+    "    Gets the values of several keys under one name.",
+    "    Reply: for each key [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...], [BUSY, ...], [MISS] or nil.",
     "RES.SFLIGHT PUBLISH key token ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY | ERROR text>",
     "    Brings what the leader loaded; all followers get it.",
     "    Reply: [PUBLISHED, followers] or [LOST, reason].",

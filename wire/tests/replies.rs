@@ -29,7 +29,7 @@ use resil_wire::lock::{Acquired, Taken};
 use resil_wire::mgcra::LimitsReply;
 use resil_wire::policy::{PolicyAction, PolicyChanged};
 use resil_wire::reply::Value;
-use resil_wire::single_flight::{Joined, Published};
+use resil_wire::single_flight::{Joined, Published, SeenMany};
 
 /// Milliseconds, -1 among them.
 fn ms() -> impl Strategy<Value = i64> {
@@ -192,6 +192,10 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
             prop_oneof![lead, early, joined()].prop_map(Reply::Joined).boxed()
         }
         Command::FlightGet(_) => prop_oneof![1 => Just(Joined::Miss), 4 => joined()].prop_map(Reply::Joined).boxed(),
+        Command::FlightMget(call) => {
+            let seen = option::of(prop_oneof![1 => Just(Joined::Miss), 4 => joined()]);
+            vec(seen, call.keys.len()).prop_map(|seen| Reply::SeenMany(SeenMany(seen))).boxed()
+        }
         Command::FlightPublish(_) => prop_oneof![
             any::<i64>().prop_map(|followers| Published::Published { followers }),
             reason().prop_map(Published::Lost)

@@ -85,6 +85,7 @@ const HANDLERS: &[(&str, Entry)] = handlers![
     idempotency::idemp_info => IDEMP_INFO,
     single_flight::sflight_join => SFLIGHT_JOIN,
     single_flight::sflight_get => SFLIGHT_GET,
+    single_flight::sflight_mget => SFLIGHT_MGET,
     single_flight::sflight_publish => SFLIGHT_PUBLISH,
     single_flight::sflight_abandon => SFLIGHT_ABANDON,
     single_flight::sflight_renew => SFLIGHT_RENEW,

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use redis_module::raw;
 use resil_core::generations::{self, GenerationEdits, Generations, Leaves};
-use resil_core::limits::WAITERS_CEILING;
+use resil_core::limits::{MGET_BYTES_MAX, WAITERS_CEILING};
 use resil_core::single_flight::{
     Abandoned, Flights, LeadRequest, Publication, Published, Seen, UnderName, abandon, hit, invalidate, join, look,
     publish, renew, set,
@@ -16,11 +16,11 @@ use resil_wire::holding::write_given_up;
 use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::{
-    AbandonCall, Brought, ClearCall, FlightGetCall, InvalidateCall, JoinCall, Joined as JoinedReply, PublishCall,
-    Published as PublishedReply, SetCall, write_info,
+    AbandonCall, Brought, ClearCall, FlightGetCall, FlightMgetCall, InvalidateCall, JoinCall, Joined as JoinedReply,
+    PublishCall, Published as PublishedReply, SeenMany, SetCall, write_info,
 };
 
-use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
+use super::waiting::{read, read_at, renew_token, settle_grant, wait_for_reply, waiting};
 use crate::apply::{edit_plain, publish_plain};
 use crate::call::{Call, Failure};
 use crate::datatype::Value;
@@ -92,6 +92,28 @@ pub fn sflight_get(call: &Call<'_>, FlightGetCall { key, under }: FlightGetCall<
     let seen = read::<Flights, _>(call, |flight| look(flight, known, now))?;
     count(&seen);
     JoinedReply::from(seen).write(&mut call.reply());
+    Ok(())
+}
+
+pub fn sflight_mget(call: &Call<'_>, FlightMgetCall { name, keys }: FlightMgetCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let cache_name = CacheName::of(Key::open_to_read(call, call.string(0)?), name)?;
+    let (mut seen, mut bytes) = (Vec::with_capacity(keys.len()), 0);
+    for (index, key) in keys.iter().enumerate() {
+        require_one_slot(key, name)?;
+        // To copy more would hold up everybody else.
+        if bytes > MGET_BYTES_MAX {
+            seen.push(None);
+            continue;
+        }
+        let found = read_at::<Flights, _>(call, 1 + index, |flight| look(flight, Some(cache_name.known()), now))?;
+        count(&found);
+        if let Seen::Value { bytes: value, .. } | Seen::Stale { bytes: value, .. } = &found {
+            bytes += value.len();
+        }
+        seen.push(Some(JoinedReply::from(found)));
+    }
+    SeenMany(seen).write(&mut call.reply());
     Ok(())
 }
 
@@ -201,6 +223,13 @@ pub fn sflight_clear(call: &Call<'_>, ClearCall { name, tags, soft }: ClearCall<
     Ok(())
 }
 
+fn require_one_slot(key: &[u8], name: &[u8]) -> Result<(), Failure> {
+    if !cluster::in_one_slot(key, name) {
+        return Err(Refused::with_code("CROSSSLOT", "Keys in request don't hash to the same slot").into());
+    }
+    Ok(())
+}
+
 /// The name of the channel on which those who keep values of a cache name hear what is out of date follows: `key <key>`, `tag <tag>` or
 /// `all`.
 const INVALIDATED_PREFIX: &[u8] = b"resil:invalidated:";
@@ -224,9 +253,7 @@ impl<'c> CacheName<'c> {
         open: impl FnOnce(&'c Call<'s>, *mut raw::RedisModuleString) -> Key<'c>,
     ) -> Result<Option<Self>, Failure> {
         let Some(name) = under else { return Ok(None) };
-        if !cluster::in_one_slot(key, name) {
-            return Err(Refused::with_code("CROSSSLOT", "Keys in request don't hash to the same slot").into());
-        }
+        require_one_slot(key, name)?;
         let index = call.args().iter().position(|arg| std::ptr::eq(*arg, name));
         let string = call.string(index.ok_or_else(|| Refused::new("missing UNDER"))?)?;
         Self::of(open(call, string), name).map(Some)

@@ -112,11 +112,13 @@ export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rate-lim
 export interface PolicySettings {
   /** Which errors of the function may go away, to retry, hedge and breaker. Needed if there is a retry or a hedge. */
   on?: On;
+  /** Which results are failures, too, to retry and breaker. When there is no other attempt, the result is returned as it came. */
+  onResult?: OnResult;
   order?: Stage[];
   timeout?: { attempt?: Duration; total?: Duration };
   shed?: number;
-  retry?: Omit<RetrySettings, 'on' | 'name' | 'clock' | 'seed'>;
-  hedge?: Omit<HedgeSettings, 'on' | 'name' | 'clock'>;
+  retry?: Omit<RetrySettings, 'on' | 'onResult' | 'name' | 'clock' | 'seed'>;
+  hedge?: Omit<HedgeSettings, 'on' | 'name' | 'clock' | 'budget'> & { budget?: BudgetSettings };
   breaker?: Omit<BreakerSettings, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
   bulkhead?: Omit<BulkheadSettings, 'name' | 'clock'>;
@@ -138,7 +140,7 @@ export class Policy {
   readonly version: bigint | undefined;
   /** Why what is in use is not what is stored, or in the file, if it is not. */
   readonly problem: string | undefined;
-  /** Once for all callers who name the same key: see `Idempotent.run`. All attempts are one run, with one fence. */
+  /** Once for all callers who name the same key: see `Idempotent.run`. All attempts are one run, with one fence. Not with `onResult`: every result is recorded. */
   callOnce<T>(
     idempotent: Idempotent, key: string, request: Fingerprint, fn: (run: Run) => T, options?: CallSettings,
   ): Promise<Outcome<Awaited<T>>>;
@@ -148,11 +150,11 @@ export class Policies {
   private constructor();
   readonly names: string[];
   /** One of them; `on` says which errors may go away. */
-  policy(name: string, options?: { on?: On }): Policy;
+  policy(name: string, options?: { on?: On; onResult?: OnResult }): Policy;
 }
 
-/** Only `on`: no settings. */
-type Followed = { on: On } & { [Name in Exclude<keyof PolicySettings, 'on'>]?: undefined };
+/** Only `on` and `onResult`: no settings. */
+type Followed = ({ on: On } | { onResult: OnResult }) & { on?: On; onResult?: OnResult } & { [Name in Exclude<keyof PolicySettings, 'on' | 'onResult'>]?: undefined };
 
 export interface PolicyChange {
   /** Only if the policy has this version; 0: only if there is none. */
@@ -207,7 +209,7 @@ export class WatchedPolicies {
   /** Why the file as it is now was not taken, if it was not. */
   readonly problem: string | undefined;
   /** One of them: each call is made under what the file says then. */
-  policy(name: string, options?: { on?: On }): Policy;
+  policy(name: string, options?: { on?: On; onResult?: OnResult }): Policy;
   /** Looks at the file at once. */
   look(): void;
 }

@@ -3,18 +3,21 @@
 //! A load belongs to a task of the runtime, because it goes on when the caller who started it gives up. Its function runs as a
 //! call of its own on the thread of JavaScript, which keeps the function under a number until nobody can start it any more.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use napi::bindgen_prelude::{BigInt, Buffer};
 use napi_derive::napi;
-use resil::cache::{self, Loaded, Versioned};
+use resil::cache::{self, CacheEntry, CallOptions, Loaded, Versioned};
 use resil::{Error, Failure};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 use tokio::sync::oneshot;
 
 use crate::client::Client;
-use crate::convert::{bigint, makes, methods, millis, number, run_with};
+use crate::convert::{bigint, makes, methods, millis, number, run_with, settings};
 use crate::executor::attempt::{Call, Detail, Settled};
 use crate::executor::queue::Message;
 use crate::executor::{Outcome, Word, queue};
@@ -40,7 +43,7 @@ pub struct Found {
 type LoadFailure = Failure<Thrown>;
 
 /// Has JavaScript run the loader that it keeps. Dropped, that is aborted.
-async fn load(kept: Kept) -> Result<Option<Bytes>, LoadFailure> {
+async fn load(kept: &Kept) -> Result<Option<Bytes>, LoadFailure> {
     let (done, loaded) = oneshot::channel();
     kept.queue.post(Message::Load(kept.number, done));
     loaded.await.unwrap_or(Err(Failure::Resil(Error::Cancelled))).map(|done| done.bytes)
@@ -77,10 +80,58 @@ fn found<T>(loaded: Loaded<T>, write: impl FnOnce(T) -> (Bytes, Option<u64>)) ->
     }
 }
 
-fn json(bytes: &Bytes) -> Result<Box<RawValue>, LoadFailure> {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    RawValue::from_string(text)
-        .map_err(|error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}"))))
+/// What a loader brought, as JavaScript writes it: whether it is kept, the length of its options, these as JSON, and the value.
+fn entry(mut written: Bytes) -> Result<CacheEntry, LoadFailure> {
+    const HEAD: usize = 1 + size_of::<u32>();
+    let odd = || Failure::Resil(Error::Internal("a loader's value is not written as an entry".to_owned()));
+    let head: [u8; HEAD] = *written.first_chunk().ok_or_else(odd)?;
+    let [keep, length @ ..] = head;
+    let value_at = HEAD + u32::from_be_bytes(length) as usize;
+    if value_at > written.len() {
+        return Err(odd());
+    }
+    let bytes = written.split_off(value_at);
+    let said = std::str::from_utf8(&written[HEAD..]).map_err(|_| odd())?;
+    let CallOptions { ttl, tags, .. } = settings(said)?;
+    Ok(CacheEntry { bytes, ttl, tags, keep: keep != 0 })
+}
+
+/// The loader that JavaScript keeps, for one flight.
+fn loader(
+    kept: &Arc<Kept>,
+) -> impl FnOnce(String) -> BoxFuture<'static, Result<Option<CacheEntry>, LoadFailure>> + Send + use<> {
+    let kept = Arc::clone(kept);
+    move |_| async move { load(&kept).await?.map(entry).transpose() }.boxed()
+}
+
+/// Whether JavaScript can read it.
+fn is_readable(loaded: &Loaded, is_json: bool) -> bool {
+    let is_read = |bytes: &Bytes| serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+    !is_json || loaded.value().is_none_or(is_read)
+}
+
+/// What was loaded; if it is not JSON where it should be (another program wrote it), it is loaded anew.
+async fn readable(
+    cached: &cache::Cached,
+    key: &str,
+    options: CallOptions,
+    kept: &Arc<Kept>,
+    is_json: bool,
+    loaded: Loaded,
+) -> Result<Loaded, LoadFailure> {
+    if is_readable(&loaded, is_json) {
+        return Ok(loaded);
+    }
+    cached.invalidate(key).await?;
+    let loaded = cached.get_with(key, options, loader(kept)).await.map_err(shared)?;
+    match is_readable(&loaded, is_json) {
+        true => Ok(loaded),
+        false => Err(Failure::Resil(Error::Internal("a value is not JSON".to_owned()))),
+    }
+}
+
+fn plain(loaded: Loaded) -> Option<Found> {
+    found(loaded, |bytes| (bytes, None))
 }
 
 /// The loader that JavaScript keeps under this number.
@@ -90,31 +141,68 @@ fn kept(number: u32) -> napi::Result<Kept> {
 
 #[napi]
 impl Cached {
-    /// As JSON, which is checked when it comes back. `number`: under which JavaScript keeps the loader.
+    /// `number`: under which JavaScript keeps the loader. `said`: the options of this call.
     #[napi]
-    pub fn get_json(&self, key: String, number: u32) -> napi::Result<Word> {
-        let (cached, kept) = (self.0.clone(), kept(number)?);
+    pub fn get(&self, key: String, number: u32, said: String, is_json: bool) -> napi::Result<Word> {
+        let (cached, kept) = (self.0.clone(), Arc::new(kept(number)?));
         run_with(|_| async move {
-            let loader = move |_| async move { load(kept).await?.map(|bytes| json(&bytes)).transpose() };
-            let loaded = cached.get_json(&key, loader).await.map_err(shared)?;
-            let text = |value: Box<RawValue>| (Bytes::from(String::from(Box::<str>::from(value))), None);
-            Ok(found(loaded, text))
+            let options: CallOptions = settings(&said)?;
+            let loaded = cached.get_with(&key, options.clone(), loader(&kept)).await.map_err(shared)?;
+            readable(&cached, &key, options, &kept, is_json, loaded).await.map(plain)
         })
     }
 
     #[napi]
-    pub fn get_bytes(&self, key: String, number: u32) -> napi::Result<Word> {
-        let (cached, kept) = (self.0.clone(), kept(number)?);
+    pub fn refresh(&self, key: String, number: u32, said: String, is_json: bool) -> napi::Result<Word> {
+        let (cached, kept) = (self.0.clone(), Arc::new(kept(number)?));
         run_with(|_| async move {
-            let loaded = cached.get(&key, move |_| load(kept)).await.map_err(shared)?;
-            Ok(found(loaded, |bytes| (bytes, None)))
+            let options: CallOptions = settings(&said)?;
+            let loaded = cached.refresh_with(&key, options.clone(), loader(&kept)).await.map_err(shared)?;
+            readable(&cached, &key, options, &kept, is_json, loaded).await.map(plain)
+        })
+    }
+
+    /// Of distinct keys, with the number of the loader of each.
+    #[napi]
+    pub fn get_many(&self, keys: Vec<String>, numbers: Vec<u32>, said: String, is_json: bool) -> napi::Result<Word> {
+        let cached = self.0.clone();
+        let numbers = numbers.into_iter().map(|number| kept(number).map(Arc::new));
+        let loaders: HashMap<_, _> = keys.iter().cloned().zip(numbers.collect::<napi::Result<Vec<_>>>()?).collect();
+        run_with(|_| async move {
+            let options: CallOptions = settings(&said)?;
+            let loaders = Arc::new(loaders);
+            let of_keys = Arc::clone(&loaders);
+            let load = move |key: String| {
+                let kept = of_keys.get(&key).cloned();
+                async move {
+                    let Some(kept) = kept else { return Ok(None) };
+                    loader(&kept)(key).await
+                }
+            };
+            let all = cached.get_many_with(&keys, options.clone(), load).await.map_err(shared)?;
+            let mut found = Vec::with_capacity(all.len());
+            for (key, loaded) in keys.iter().zip(all) {
+                found.push(plain(match loaders.get(key) {
+                    Some(kept) => readable(&cached, key, options.clone(), kept, is_json, loaded).await?,
+                    None => loaded,
+                }));
+            }
+            Ok(found)
         })
     }
 }
 
 methods! { Cached(cached) {
+    set(key: String, value: Buffer, said: String) => {
+        let value = Bytes::from(value.to_vec());
+        cached.set(&key, value, settings(&said)?).await
+    };
     invalidate(key: String) => cached.invalidate(&key).await;
     invalidate_soft(key: String) => cached.invalidate_soft(&key).await;
+    invalidate_eventually(key: String) => cached.invalidate_eventually(&key).await;
+    invalidate_many(keys: Vec<String>) => cached.invalidate_many(keys).await.map(|known| known as f64);
+    invalidate_tag(tag: String) => cached.invalidate_tag(&tag).await;
+    clear() => cached.clear().await;
 } }
 
 /// Eight bytes of version, the highest first, then the value: as JavaScript writes it.
@@ -130,7 +218,7 @@ impl VersionedCached {
         let (cached, kept) = (self.0.clone(), kept(loader)?);
         run_with(|_| async move {
             let least = number("atLeast", &least)?;
-            let loader = move |_| async move { load(kept).await.map(|bytes| bytes.and_then(versioned)) };
+            let loader = move |_| async move { load(&kept).await.map(|bytes| bytes.and_then(versioned)) };
             let loaded = cached.get_at_least(&key, least, loader).await.map_err(shared)?;
             Ok(found(loaded, |value| (value.bytes, Some(value.version))))
         })

@@ -71,7 +71,7 @@ pub fn make_hedge(
 
 /// A limit on extra load that several policies share.
 #[napi]
-pub struct Budget(policy::Budget);
+pub struct Budget(pub(crate) policy::Budget);
 
 #[napi]
 pub fn make_budget(env: Env, said: String, given_clock: Option<&TestClock>) -> napi::Result<Budget> {

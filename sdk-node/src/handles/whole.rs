@@ -10,7 +10,7 @@ use napi_derive::napi;
 use resil::Failure;
 use resil::dispatcher::{self, ItemError};
 use resil::idempotency::Run;
-use resil::policy::{self, Stage};
+use resil::policy::{PolicyBuilder, Stage};
 use resil::settings::{CallSettings, PolicyFile, PolicySettings};
 
 use crate::client::Client;
@@ -20,6 +20,7 @@ use crate::executor::attempt::{Attempt, Call, Detail};
 use crate::executor::{Outcome, Word, begin};
 use crate::guard::{Guard, Layer, PolicySource};
 use crate::idempotent::{Came, Idempotent, attempt, remember};
+use crate::policies::Budget;
 use crate::thrown::Thrown;
 
 #[napi]
@@ -34,10 +35,11 @@ pub struct Policies {
 #[napi]
 impl Client {
     #[napi]
-    pub fn policy(&self, env: Env, name: String, said: String) -> napi::Result<Policy> {
+    pub fn policy(&self, env: Env, name: String, said: String, budget: Option<&Budget>) -> napi::Result<Policy> {
         let make = || {
             let settings = PolicySettings { name: Some(name), ..settings(&said)? };
-            policy::Policy::from_settings(&self.0, &settings)
+            let builder = PolicyBuilder::from_settings(&self.0, &settings)?;
+            budget.iter().fold(builder, |builder, budget| builder.budget(budget.0.clone())).build()
         };
         now(&env, make()).map(|made| Policy(PolicySource::Made(made)))
     }

@@ -2,7 +2,7 @@
  * Types as promises: this file is not run, only compiled. What is expected to be refused says so.
  */
 import {
-  BulkheadFullError, CircuitOpenError, InvalidPolicyError, ResilError, RetryExhaustedError,
+  BulkheadFullError, CacheEntry, CircuitOpenError, InvalidPolicyError, ResilError, RetryExhaustedError,
   budget, bulkhead, connect, dispatcher, fallback, handleAll, hedge, perSecond, retry, timeout, wrap,
   type Code, type Context, type Guard, type ItemResult, type LockGuard, type Loaded, type Outcome, type Transition, type Verdict,
 } from 'resil';
@@ -116,6 +116,18 @@ const f = await users.get('1', (key) => fetchUser(key));
 same<typeof f, User | undefined>(true);
 // @ts-expect-error a number is no user
 await users.get('1', () => 1);
+same<Awaited<ReturnType<typeof users.getMany>>, (User | undefined)[]>(true);
+const entry = await users.get('1', async (key) => new CacheEntry(await fetchUser(key), { ttl: '5s', tags: ['team:7'], keep: false }), { tags: new Set(['x']), softTimeout: 5 });
+same<typeof entry, User | undefined>(true);
+const byId = users.by((id: number) => `${id}`, async (id: number) => fetchUser(String(id)));
+same<Awaited<ReturnType<typeof byId>>, User | undefined>(true);
+const wasKnown: boolean = await byId.invalidate(7);
+// @ts-expect-error as the function itself takes it
+await byId.invalidate('7');
+// @ts-expect-error there is nothing in it
+new CacheEntry(undefined);
+const invalidated: number = await users.invalidateOn((async function* () { yield '1'; })());
+void [wasKnown, invalidated];
 const bytes = client.cached('blob', { serializer: 'bytes' });
 same<Awaited<ReturnType<typeof bytes.get>>, Uint8Array | undefined>(true);
 
@@ -129,6 +141,9 @@ same<Awaited<ReturnType<typeof policy.callOnce<number>>>, Outcome<number>>(true)
 // @ts-expect-error there is no such stage
 client.policy('payments', { timeouts: {} });
 client.policies({ version: 1, policies: { a: { shed: 3 } } }).policy('a', { on: handleAll });
+client.policy('judged', { onResult: (result) => result === 503, retry: { budget: budget({ percent: 10 }) } });
+const followedOne = await client.policy('followed', { onResult: () => false });
+void followedOne;
 
 try {
   await policy.call(() => 1, { key: 'ann', cost: 2, signal: new AbortController().signal });

@@ -10,6 +10,7 @@ Key = Union[str, bytes]
 Exceptions = Union[Type[BaseException], Tuple[Type[BaseException], ...]]
 On = Union[Exceptions, Callable[[BaseException], Optional[Union[bool, float, timedelta, str]]]]
 Ignore = Union[Exceptions, Callable[[BaseException], bool]]
+OnResult = Callable[[Any], Optional[Union[bool, float, timedelta, str]]]
 
 
 class Adapter(Protocol):

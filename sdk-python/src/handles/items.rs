@@ -33,15 +33,48 @@ pub enum Order {
     OfCompletion,
 }
 
-enum From {
+/// What is iterated over.
+pub enum Iterated {
     Iterable(Py<PyIterator>),
     /// What `__aiter__` gave.
     AsyncIterable(Object),
 }
 
+impl Iterated {
+    /// `name`: of the argument.
+    pub fn read(name: &str, items: Arg<'_>) -> PyResult<Self> {
+        if items.hasattr("__aiter__")? {
+            return Ok(Self::AsyncIterable(items.call_method0("__aiter__")?.unbind()));
+        }
+        let items = items.try_iter().map_err(|_| wrong_type(name, "something to iterate over", items))?;
+        Ok(Self::Iterable(items.unbind()))
+    }
+
+    /// The next one, if there is one. It is taken on the thread that asks, with the GIL.
+    pub async fn next(&self) -> PyResult<Option<Object>> {
+        match self {
+            Self::Iterable(iterator) => Python::attach(|py| {
+                let item = iterator.bind(py).clone().next().transpose();
+                item.map(|item| item.map(Bound::unbind))
+            }),
+            Self::AsyncIterable(iterator) => {
+                let asking = Python::attach(|py| {
+                    let asking = Prepared::new(py, iterator.getattr(py, "__anext__")?)?;
+                    let look = |py: Python<'_>, result: PyResult<Object>| match result {
+                        Err(error) if error.is_instance_of::<PyStopAsyncIteration>(py) => Ok(None),
+                        result => result.map(Some),
+                    };
+                    Ok::<_, PyErr>(LoopTask::start(&EventLoop::current(py)?.1, asking, Box::new(look)))
+                })?;
+                asking.await?
+            }
+        }
+    }
+}
+
 /// Where items come from, and what is done with each.
 pub struct Source {
-    from: From,
+    from: Iterated,
     func: Object,
     kind: Kind,
     /// What it raised: raised at the end, after the results of what was taken before.
@@ -54,35 +87,13 @@ type Results = Pin<Box<dyn Stream<Item = ItemResult<Object, PyErr>> + Send>>;
 impl Source {
     pub fn read(items: Arg<'_>, func: Arg<'_>) -> PyResult<Self> {
         let kind = Kind::of(func)?;
-        let expected = "something to iterate over";
-        let from = if items.hasattr("__aiter__")? {
-            From::AsyncIterable(items.call_method0("__aiter__")?.unbind())
-        } else {
-            From::Iterable(items.try_iter().map_err(|_| wrong_type("items", expected, items))?.unbind())
-        };
+        let from = Iterated::read("items", items)?;
         Ok(Self { from, func: func.clone().unbind(), kind, broken: Broken::default() })
     }
 
-    /// The next one, ready to be begun. It is taken by the caller that asks for results: on its thread, with the GIL.
+    /// The next one, ready to be begun.
     async fn next(&self) -> PyResult<Option<Arc<Prepared>>> {
-        let item = match &self.from {
-            From::Iterable(iterator) => Python::attach(|py| {
-                let item = iterator.bind(py).clone().next().transpose();
-                item.map(|item| item.map(Bound::unbind))
-            })?,
-            From::AsyncIterable(iterator) => {
-                let asking = Python::attach(|py| {
-                    let asking = Prepared::new(py, iterator.getattr(py, "__anext__")?)?;
-                    let look = |py: Python<'_>, result: PyResult<Object>| match result {
-                        Err(error) if error.is_instance_of::<PyStopAsyncIteration>(py) => Ok(None),
-                        result => result.map(Some),
-                    };
-                    Ok::<_, PyErr>(LoopTask::start(&EventLoop::current(py)?.1, asking, Box::new(look)))
-                })?;
-                asking.await??
-            }
-        };
-        let Some(item) = item else { return Ok(None) };
+        let Some(item) = self.from.next().await? else { return Ok(None) };
         Python::attach(|py| Prepared::with(self.func.bind(py), item.bind(py)).map(Some))
     }
 
@@ -129,7 +140,7 @@ pub struct PyItemResults {
 
 impl PyItemResults {
     pub fn new(dispatcher: Dispatcher, source: Source, order: Order) -> Self {
-        let is_async = source.kind == Kind::Coroutine || matches!(source.from, From::AsyncIterable(_));
+        let is_async = source.kind == Kind::Coroutine || matches!(source.from, Iterated::AsyncIterable(_));
         let broken = Arc::clone(&source.broken);
         // Nothing is taken before somebody asks.
         let results = stream::once(async move { source.results(&dispatcher, order) }).flatten();

@@ -1,8 +1,13 @@
 //! Loads that one caller of the fleet does: where the loader runs, and what caches with and without versions have in common.
 
-use resil::Client;
-use resil::cache::{CacheSettings, Cached, Loaded, Versioned, VersionedCached};
+use std::collections::HashMap;
 
+use bytes::Bytes;
+use resil::Client;
+use resil::cache::{CacheEntry, CacheSettings, Cached, CallOptions, Loaded, Versioned, VersionedCached};
+
+use crate::cache_entry::{LoadedValue, PyCacheEntry, refuse_none, texts};
+use crate::items::Iterated;
 use crate::prelude::*;
 
 /// Where values are kept.
@@ -22,26 +27,56 @@ impl Cache {
         client.versioned_cached(name, settings).map(|cached| Self::Versioned(cached, 0))
     }
 
-    /// What a loader brought, which is not None. Without versions it has none to speak of.
-    fn written(&self, codec: &Codec, brought: Arg<'_>) -> PyResult<Versioned> {
-        let Self::Versioned(..) = self else { return Ok(Versioned { version: 0, bytes: codec.write(brought)? }) };
+    /// What a loader brought, which is not None.
+    fn written(&self, codec: &Codec, brought: Arg<'_>) -> PyResult<LoadedValue> {
+        if let Self::Plain(_) = self {
+            return match brought.cast::<PyCacheEntry>() {
+                Ok(entry) => entry.get().written(brought.py(), codec),
+                Err(_) => Ok(LoadedValue { version: 0, entry: CacheEntry::new(codec.write(brought)?) }),
+            };
+        }
         let (version, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
             brought.extract().map_err(|_| wrong_type("what loader returned", "(version, value) or None", brought))?;
-        Ok(Versioned { version: whole("the version", &version)?, bytes: codec.write(&value)? })
+        Ok(LoadedValue { version: whole("the version", &version)?, entry: CacheEntry::new(codec.write(&value)?) })
     }
 
-    async fn get(&self, key: &str, loading: Loading) -> Result<Loaded<Versioned>, Failure<Arc<Trouble>>> {
+    async fn get(&self, key: &str, how: Asking, loading: Loading) -> Result<Loaded<Versioned>, Failure<Arc<Trouble>>> {
         let cached = match self {
-            Self::Versioned(cached, at_least) => return cached.get_at_least(key, *at_least, |_| loading.load()).await,
+            Self::Versioned(cached, at_least) => {
+                let load = |_| async { Ok(loading.load().await?.map(LoadedValue::versioned)) };
+                return cached.get_at_least(key, *at_least, load).await;
+            }
             Self::Plain(cached) => cached,
         };
-        let load = |_| async { Ok(loading.load().await?.map(|brought| brought.bytes)) };
-        Ok(match cached.get(key, load).await? {
-            Loaded::NotFound => Loaded::NotFound,
-            Loaded::Found { value, age, stale } => {
-                Loaded::Found { value: Versioned { version: 0, bytes: value }, age, stale }
-            }
-        })
+        let load = |_| async { Ok(loading.load().await?.map(|brought| brought.entry)) };
+        let loaded = match how {
+            Asking::Get(options) => cached.get_with(key, options, load).await,
+            Asking::Refresh(options) => cached.refresh_with(key, options, load).await,
+        };
+        loaded.map(unversioned)
+    }
+}
+
+fn unversioned(loaded: Loaded) -> Loaded<Versioned> {
+    match loaded {
+        Loaded::NotFound => Loaded::NotFound,
+        Loaded::Found { value, age, stale } => {
+            Loaded::Found { value: Versioned { version: 0, bytes: value }, age, stale }
+        }
+    }
+}
+
+/// How a value is asked for.
+#[derive(Clone)]
+pub enum Asking {
+    Get(CallOptions),
+    /// Loaded anew, also if it is known.
+    Refresh(CallOptions),
+}
+
+impl Default for Asking {
+    fn default() -> Self {
+        Self::Get(CallOptions::default())
     }
 }
 
@@ -69,9 +104,10 @@ impl Trouble {
 }
 
 /// What a loader brought.
-type Brought = Result<Option<Versioned>, Trouble>;
+type Brought = Result<Option<LoadedValue>, Trouble>;
 
 /// A load, begun where no thread of the runtime waits for the GIL.
+#[derive(Clone)]
 struct Loading {
     /// Of a coroutine function.
     home: Option<Arc<EventLoop>>,
@@ -192,48 +228,146 @@ impl Store {
         written.map_err(|error| Trouble::new(py, error))
     }
 
-    async fn fetch(self, key: String, kind: Kind, prepared: Arc<Prepared>, give: Give) -> PyResult<Object> {
+    async fn fetch(
+        self,
+        key: String,
+        how: Asking,
+        kind: Kind,
+        prepared: Arc<Prepared>,
+        give: Give,
+    ) -> PyResult<Object> {
         let home = Python::attach(|py| EventLoop::of(py, kind))?;
-        let loaded = self.cache.get(&key, Loading { home, prepared, store: self.clone() }).await;
-        Python::attach(|py| match loaded {
-            Ok(Loaded::NotFound) => give(py, PyLoaded::default()),
-            Ok(Loaded::Found { value: Versioned { version, bytes }, age, stale: is_stale }) => {
-                let version = matches!(self.cache, Cache::Versioned(..)).then_some(version);
-                let (value, age) = (Some(self.codec.read_back(py, &bytes)?), age.map(|age| age.as_secs_f64()));
-                give(py, PyLoaded { value, is_found: true, version, is_stale, age })
-            }
-            Err(Failure::Inner(trouble)) => Err(trouble.error.clone_ref(py)),
-            Err(Failure::Resil(error)) => Err(exception(py, &error)),
-            Err(Failure::Exhausted { .. }) => Err(PyRuntimeError::new_err("a load is not retried")),
-        })
+        let loaded = self.cache.get(&key, how, Loading { home, prepared, store: self.clone() }).await;
+        Python::attach(|py| self.found(py, loaded.map_err(|failure| raised_by(py, failure))?, give))
+    }
+
+    fn found(&self, py: Python<'_>, loaded: Loaded<Versioned>, give: Give) -> PyResult<Object> {
+        let Loaded::Found { value: Versioned { version, bytes }, age, stale: is_stale } = loaded else {
+            return give(py, PyLoaded::default());
+        };
+        let version = matches!(self.cache, Cache::Versioned(..)).then_some(version);
+        let (value, age) = (Some(self.codec.read_back(py, &bytes)?), age.map(|age| age.as_secs_f64()));
+        give(py, PyLoaded { value, is_found: true, version, is_stale, age })
     }
 
     /// What is known of `key`, or what `loader(key)` brings.
-    pub fn ask(self, what: &'static str, key: Arg<'_>, loader: Arg<'_>, give: Give) -> PyResult<Pending> {
+    pub fn ask(self, what: &'static str, key: Arg<'_>, how: Asking, loader: Arg<'_>, give: Give) -> PyResult<Pending> {
         let name = text("key", key)?;
-        if !loader.is_callable() {
-            return Err(wrong_type("loader", "callable", loader));
+        let (kind, prepared) = (loader_kind(loader)?, Prepared::with(loader, key)?);
+        Ok(Pending::new(what, self.fetch(name, how, kind, prepared, give)))
+    }
+
+    /// The same for several keys: a list, in their order.
+    pub fn ask_many(self, keys: Arg<'_>, options: CallOptions, loader: Arg<'_>) -> PyResult<Pending> {
+        let (py, kind, all) = (loader.py(), loader_kind(loader)?, texts("keys", keys)?);
+        // A key that is named twice is asked for once: its loader has one context to run in.
+        let (mut places, mut keys, mut prepared) = (HashMap::new(), Vec::new(), Vec::new());
+        for key in &all {
+            if !places.contains_key(key) {
+                places.insert(key.clone(), keys.len());
+                keys.push(key.clone());
+                prepared.push(Prepared::with(loader, key.into_pyobject(py)?.as_any())?);
+            }
         }
-        let (kind, prepared) = (Kind::of(loader)?, Prepared::with(loader, key)?);
-        Ok(Pending::new(what, self.fetch(name, kind, prepared, give)))
+        let cached = self.plain()?;
+        Ok(Pending::new("cached.get_many()", async move {
+            let home = Python::attach(|py| EventLoop::of(py, kind))?;
+            let loading = |prepared| Loading { home: home.clone(), prepared, store: self.clone() };
+            let loads: HashMap<_, _> = keys.iter().cloned().zip(prepared.into_iter().map(loading)).collect();
+            let loads = Arc::new(loads);
+            let load = move |key: String| {
+                let loading = loads.get(&key).cloned();
+                async move {
+                    let Some(loading) = loading else { return Ok(None) };
+                    Ok::<_, Trouble>(loading.load().await?.map(|brought| brought.entry))
+                }
+            };
+            let found = cached.get_many_with(&keys, options, load).await;
+            Python::attach(|py| {
+                let found = found.map_err(|failure| raised_by(py, failure))?;
+                let found = found.into_iter().map(|loaded| self.found(py, unversioned(loaded), value));
+                let found = found.collect::<PyResult<Vec<Object>>>()?;
+                let values = all.iter().filter_map(|key| found.get(*places.get(key)?).map(|value| value.clone_ref(py)));
+                values.collect::<Vec<_>>().into_py_any(py)
+            })
+        }))
+    }
+
+    /// The cache itself, of a handle that has no versions.
+    pub fn plain(&self) -> PyResult<Cached> {
+        match &self.cache {
+            Cache::Plain(cached) => Ok(cached.clone()),
+            Cache::Versioned(..) => Err(PyTypeError::new_err("values with versions have no such method")),
+        }
+    }
+
+    /// The bytes of a value that is an argument.
+    fn given(&self, value: Arg<'_>) -> PyResult<Bytes> {
+        let py = value.py();
+        self.codec.write(value).map_err(|error| match self.codec.is_refusal(py, &error) {
+            false => error,
+            true => {
+                let named = PyTypeError::new_err(format!("value cannot be written: {}", error.value(py)));
+                named.set_cause(py, Some(error));
+                named
+            }
+        })
+    }
+
+    pub fn set(self, key: Arg<'_>, value: Arg<'_>, options: CallOptions) -> PyResult<Pending> {
+        refuse_none(value, "invalidate the key")?;
+        let (key, bytes, cached) = (text("key", key)?, self.given(value)?, self.plain()?);
+        Ok(Pending::done("cached.set()", async move { cached.set(&key, bytes, options).await }))
     }
 
     /// Around a function, which is the loader.
-    pub fn by(self, key: Arg<'_>, give: Give) -> PyResult<Py<PyKeyedCached>> {
-        let keyed = KeyedStore { store: self, key: OfCall::read("key", key, text)?, give };
-        Py::new(key.py(), Around::shared("a cached call", "of a cache".to_owned(), keyed).alone(PyKeyedCached))
+    pub fn by(self, key: Arg<'_>, options: CallOptions, give: Give) -> PyResult<Py<PyKeyedCached>> {
+        let keyed = Arc::new(KeyedStore { store: self, key: OfCall::read("key", key, text)?, options, give });
+        let around = Around::shared("a cached call", "of a cache".to_owned(), Arc::clone(&keyed));
+        Py::new(key.py(), around.alone(PyKeyedCached(keyed)))
     }
 
     pub fn invalidate(self, what: &'static str, key: Arg<'_>, how: Invalidation) -> PyResult<Pending> {
-        let key = text("key", key)?;
-        Ok(Pending::ask(what, async move {
+        Ok(self.invalidate_named(what, text("key", key)?, how))
+    }
+
+    fn invalidate_named(self, what: &'static str, key: String, how: Invalidation) -> Pending {
+        Pending::ask(what, async move {
             match (self.cache, how) {
                 (Cache::Plain(cached), Invalidation::Hard) => cached.invalidate(&key).await,
                 (Cache::Plain(cached), Invalidation::Soft) => cached.invalidate_soft(&key).await,
                 (Cache::Versioned(cached, _), Invalidation::Hard) => cached.invalidate(&key).await,
                 (Cache::Versioned(cached, _), Invalidation::Soft) => cached.invalidate_soft(&key).await,
             }
+        })
+    }
+
+    /// Every key that `keys` gives, one after another. The next one is asked for when the server knows the last.
+    pub fn invalidate_on(self, keys: Arg<'_>) -> PyResult<Pending> {
+        let (keys, cached) = (Iterated::read("keys", keys)?, self.plain()?);
+        Ok(Pending::new("cached.invalidate_on()", async move {
+            let mut invalidated = 0_u64;
+            while let Some(key) = keys.next().await? {
+                let key = Python::attach(|py| text("a key of keys", key.bind(py)))?;
+                invalidated += u64::from(raised_later(cached.invalidate_eventually(&key).await)?);
+            }
+            Python::attach(|py| invalidated.into_py_any(py))
         }))
+    }
+}
+
+fn loader_kind(loader: Arg<'_>) -> PyResult<Kind> {
+    if !loader.is_callable() {
+        return Err(wrong_type("loader", "callable", loader));
+    }
+    Kind::of(loader)
+}
+
+fn raised_by(py: Python<'_>, failure: Failure<Arc<Trouble>>) -> PyErr {
+    match failure {
+        Failure::Inner(trouble) => trouble.error.clone_ref(py),
+        Failure::Resil(error) => exception(py, &error),
+        Failure::Exhausted { .. } => PyRuntimeError::new_err("a load is not retried"),
     }
 }
 
@@ -247,10 +381,11 @@ pub enum Invalidation {
 struct KeyedStore {
     store: Store,
     key: OfCall<String>,
+    options: CallOptions,
     give: Give,
 }
 
-impl Runs for KeyedStore {
+impl Runs for Arc<KeyedStore> {
     fn check(&self, func: Arg<'_>) -> PyResult<()> {
         self.store.codec.check(func)
     }
@@ -259,7 +394,13 @@ impl Runs for KeyedStore {
         let key = self.key.of(py, "key", &work, text)?;
         let kind = if matches!(work.how(), How::Inside(_)) { Kind::Coroutine } else { Kind::Plain };
         let prepared = Prepared::new(py, work.bound(py, None)?)?;
-        Ok(Box::pin(self.store.clone().fetch(key, kind, prepared, self.give)))
+        let how = Asking::Get(self.options.clone());
+        Ok(Box::pin(self.store.clone().fetch(key, how, kind, prepared, self.give)))
+    }
+
+    fn decorated(&self, around: Arg<'_>, function: Arg<'_>) -> PyResult<()> {
+        let name = intern!(function.py(), "invalidate");
+        function.setattr(name, around.getattr(name)?)
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -269,4 +410,18 @@ impl Runs for KeyedStore {
 
 /// A cache for one key; `cached.by(key)` makes it.
 #[pyclass(module = "resil", name = "KeyedCached", extends = Around, frozen)]
-pub struct PyKeyedCached;
+pub struct PyKeyedCached(Arc<KeyedStore>);
+
+#[pymethods]
+impl PyKeyedCached {
+    /// The value of the key of these arguments is out of date; see `cached.invalidate`. A decorated function has it, too.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn invalidate(slf: &Bound<'_, Self>, args: Args<'_>, kwargs: Option<Kwargs<'_>>) -> PyResult<Pending> {
+        let py = slf.py();
+        slf.as_super().get().check_process()?;
+        let keyed = &slf.get().0;
+        let work = Work::new(py.None().bind(py), args, kwargs, How::Here);
+        let key = keyed.key.of(py, "key", &work, text)?;
+        Ok(keyed.store.clone().invalidate_named("cached.invalidate()", key, Invalidation::Hard))
+    }
+}

@@ -2,6 +2,7 @@
 
 pub mod breaker;
 pub mod bulkhead;
+pub mod cache_entry;
 pub mod cached;
 pub mod dead_letters;
 pub mod dispatcher;
@@ -32,6 +33,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<breaker::PyPermit>()?;
     module.add_class::<bulkhead::PyBulkhead>()?;
     module.add_class::<bulkhead::PyBulkheadPermit>()?;
+    module.add_class::<cache_entry::PyCacheEntry>()?;
     module.add_class::<cached::PyCached>()?;
     module.add_class::<cached::PyVersionedCached>()?;
     module.add_class::<dead_letters::PyDeadLetters>()?;

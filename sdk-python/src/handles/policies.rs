@@ -10,7 +10,7 @@ use resil::policy::WatchedPolicies;
 
 use crate::client::PyClient;
 use crate::items::{anext, next};
-use crate::policy::{PyPolicies, PyPolicy};
+use crate::policy::{PyPolicies, PyPolicy, Says};
 use crate::prelude::*;
 use crate::taken_letters::RowStream;
 
@@ -210,9 +210,16 @@ impl PyWatchedPolicies {
     }
 
     /// One of them: each call is made under what the file says then. `on` says which exceptions are retried.
-    #[pyo3(signature = (name, *, on=None, ignore=None))]
-    fn policy(&self, py: Python<'_>, name: Arg<'_>, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Py<PyPolicy>> {
-        PyPolicy::watched(py, self.0.get()?, &text("name", name)?, on, ignore)
+    #[pyo3(signature = (name, *, on=None, ignore=None, on_result=None))]
+    fn policy(
+        &self,
+        py: Python<'_>,
+        name: Arg<'_>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
+    ) -> PyResult<Py<PyPolicy>> {
+        PyPolicy::watched(py, self.0.get()?, &text("name", name)?, Says { on, ignore, on_result })
     }
 
     /// Looks at the file at once.

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use resil::Client;
 use resil::clock::Clock;
 use resil::policies::FollowedPolicy;
-use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage, WatchedPolicies};
+use resil::policy::{
+    Budget, CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage, WatchedPolicies, classified,
+    settled,
+};
 
 use crate::client::PyClient;
 use crate::idempotent::{PyIdempotent, Request, running};
 use crate::prelude::*;
+use crate::retry::PyBudget;
 
 /// Where the policy of a call comes from.
 #[derive(Clone)]
@@ -51,7 +55,8 @@ impl Runs for Arc<Whole> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
         let running = work.running(|work| async move {
-            policy.around_with(options.by_ref(), judge.of(&work), || work.attempt()).await
+            let attempt = || judge.attempt(&work, work.attempt());
+            settled(policy.around_with(options.by_ref(), classified(judge.of(&work)), attempt).await)
         });
         Ok(traced(py, running))
     }
@@ -126,26 +131,57 @@ impl Whole {
     }
 }
 
-/// A dict, and keywords beside it.
-pub fn settings_of(name: Arg<'_>, settings: OptArg<'_>, more: Option<Kwargs<'_>>) -> PyResult<PolicySettings> {
+/// A dict, and keywords beside it; and the budget of `retry`, if it is one that several policies share.
+fn settings_of(
+    name: Arg<'_>,
+    settings: OptArg<'_>,
+    more: Option<Kwargs<'_>>,
+) -> PyResult<(PolicySettings, Option<Budget>)> {
     let settings = settings.map(|given| given.cast::<PyDict>().map_err(|_| wrong_type("settings", "dict", given)));
     let given = PyDict::new(name.py());
     for part in settings.transpose()?.into_iter().chain(more) {
         given.update(part.as_mapping())?;
     }
     given.set_item("name", text("name", name)?)?;
-    read_beside(&["on", "ignore"], Some(&given))
+    let mut budget = None;
+    if let Some(retry) = given.get_item("retry")?
+        && let Ok(retry) = retry.cast::<PyDict>()
+    {
+        // A copy: the dict is the caller's.
+        let retry = retry.copy()?;
+        budget = PyBudget::take(Some(&retry))?;
+        given.set_item("retry", retry)?;
+    }
+    Ok((read_beside(&["on", "ignore", "on_result"], Some(&given))?, budget))
 }
 
-fn judge(settings: &PolicySettings, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Judge>> {
-    if on.is_none() && settings.retry.is_some() {
+/// What a caller says of exceptions and results.
+#[derive(Clone, Copy)]
+pub struct Says<'a> {
+    pub on: OptArg<'a>,
+    pub ignore: OptArg<'a>,
+    pub on_result: OptArg<'a>,
+}
+
+impl Says<'_> {
+    fn judge(self) -> PyResult<Arc<Judge>> {
+        Judge::read(self.on, self.ignore, self.on_result)
+    }
+
+    fn says_what_to_retry(self) -> bool {
+        self.on.is_some() || self.on_result.is_some()
+    }
+}
+
+fn judge(settings: &PolicySettings, says: Says<'_>) -> PyResult<Arc<Judge>> {
+    if !says.says_what_to_retry() && settings.retry.is_some() {
         return Err(nothing_to_retry());
     }
-    Judge::read(on, ignore, None)
+    says.judge()
 }
 
 fn nothing_to_retry() -> PyErr {
-    PyTypeError::new_err("on must say which exceptions retry is for")
+    PyTypeError::new_err("on must say which exceptions retry is for, or on_result which results")
 }
 
 impl PyPolicy {
@@ -153,28 +189,31 @@ impl PyPolicy {
     pub fn make(
         py: Python<'_>,
         client: Client,
-        settings: PolicySettings,
-        on: OptArg<'_>,
-        ignore: OptArg<'_>,
+        (settings, budget): (PolicySettings, Option<Budget>),
+        says: Says<'_>,
     ) -> PyResult<Py<Self>> {
-        let judge = judge(&settings, on, ignore)?;
-        Py::new(py, Whole::build(settings, judge, true, move |settings| Policy::from_settings(&client, settings))?)
+        let judge = judge(&settings, says)?;
+        let build = move |settings: &PolicySettings| {
+            let builder = PolicyBuilder::from_settings(&client, settings)?;
+            budget.iter().cloned().fold(builder, PolicyBuilder::budget).build()
+        };
+        Py::new(py, Whole::build(settings, judge, true, build)?)
     }
 }
 
-/// One that may change. Without `on` nothing is retried, so a policy that retries now has to have it.
+/// One that may change. Without `on` and `on_result` nothing is retried, so a policy that retries now has to have one.
 struct Changing {
     judge: Arc<Judge>,
-    has_on: bool,
+    says_what_to_retry: bool,
 }
 
 impl Changing {
-    fn read(on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Self> {
-        Ok(Self { judge: Judge::read(on, ignore, None)?, has_on: on.is_some() })
+    fn read(says: Says<'_>) -> PyResult<Self> {
+        Ok(Self { judge: says.judge()?, says_what_to_retry: says.says_what_to_retry() })
     }
 
     fn make(self, py: Python<'_>, policy: PolicySource) -> PyResult<Py<PyPolicy>> {
-        if !self.has_on && policy.get().order().contains(&Stage::Retry) {
+        if !self.says_what_to_retry && policy.get().order().contains(&Stage::Retry) {
             return Err(nothing_to_retry());
         }
         Py::new(py, Whole { policy, judge: self.judge, options: Arc::default(), is_shared: true }.around())
@@ -183,25 +222,13 @@ impl Changing {
 
 impl PyPolicy {
     /// A policy of a file that is watched.
-    pub fn watched(
-        py: Python<'_>,
-        watched: WatchedPolicies,
-        name: &str,
-        on: OptArg<'_>,
-        ignore: OptArg<'_>,
-    ) -> PyResult<Py<Self>> {
+    pub fn watched(py: Python<'_>, watched: WatchedPolicies, name: &str, says: Says<'_>) -> PyResult<Py<Self>> {
         let now = spelled(watched.policy(name))?;
-        Changing::read(on, ignore)?.make(py, PolicySource::Watched(watched, Arc::new(Mutex::new(now))))
+        Changing::read(says)?.make(py, PolicySource::Watched(watched, Arc::new(Mutex::new(now))))
     }
 
-    fn followed(
-        client: Client,
-        name: String,
-        otherwise: Option<PolicySettings>,
-        on: OptArg<'_>,
-        ignore: OptArg<'_>,
-    ) -> PyResult<Pending> {
-        let changing = Changing::read(on, ignore)?;
+    fn followed(client: Client, name: String, otherwise: Option<PolicySettings>, says: Says<'_>) -> PyResult<Pending> {
+        let changing = Changing::read(says)?;
         Ok(Pending::new("client.policy()", async move {
             let followed = match &otherwise {
                 None => client.policy(&name).await,
@@ -217,19 +244,23 @@ impl PyPolicy {
 impl PyPolicy {
     /// One of this process: what a fleet shares is refused; `client.policy(...)` makes those.
     #[new]
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, clock=None, **more))]
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, on_result=None, clock=None, **more))]
     fn new(
         name: Arg<'_>,
         settings: OptArg<'_>,
         on: OptArg<'_>,
         ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
         clock: OptArg<'_>,
         more: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let settings = settings_of(name, settings, more)?;
-        let judge = judge(&settings, on, ignore)?;
+        let (settings, budget) = settings_of(name, settings, more)?;
+        let judge = judge(&settings, Says { on, ignore, on_result })?;
         let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
-        Whole::build(settings, judge, false, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
+        Whole::build(settings, judge, false, move |settings| {
+            let builder = PolicyBuilder::local(settings, clock.clone())?;
+            budget.iter().cloned().fold(builder, PolicyBuilder::budget).build()
+        })
     }
 
     #[getter]
@@ -278,7 +309,8 @@ impl PyPolicy {
     /// Runs `fn(*args, **kwargs)` through this policy unless it was done before under `key`; then its result is given back. All
     /// attempts are one run, with one fence; if they fail in the end, the key is free again.
     ///
-    /// `idempotent`, which keeps JSON, says what kind of work it is; `fingerprint` and `with_run` are those of `idempotent.run`.
+    /// `idempotent`, which keeps JSON, says what kind of work it is; `fingerprint` and `with_run` are those of `idempotent.run`. A result
+    /// is recorded, so a policy with `on_result` is refused: let `fn` raise.
     ///
     /// >>> import resil
     /// >>> client = resil.connect("memory://").wait()
@@ -299,6 +331,9 @@ impl PyPolicy {
         with_run: OptArg<'_>,
         kwargs: Option<Kwargs<'_>>,
     ) -> PyResult<Object> {
+        if self.0.judge.on_result.is_some() {
+            return Err(PyTypeError::new_err("call_once() records every result: let fn raise in place of on_result"));
+        }
         let kept = idempotent.cast::<PyIdempotent>();
         let kept = kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?;
         let (once, request) = (kept.get().kept_as_json(r#fn)?, Request::read(key, fingerprint, with_run)?);
@@ -348,10 +383,17 @@ impl PyPolicies {
     }
 
     /// Makes one of them.
-    #[pyo3(signature = (name, *, on=None, ignore=None))]
-    fn policy(&self, py: Python<'_>, name: Arg<'_>, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Py<PyPolicy>> {
+    #[pyo3(signature = (name, *, on=None, ignore=None, on_result=None))]
+    fn policy(
+        &self,
+        py: Python<'_>,
+        name: Arg<'_>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
+    ) -> PyResult<Py<PyPolicy>> {
         let (client, settings) = (self.client.get()?, spelled(self.file.settings(&text("name", name)?))?);
-        PyPolicy::make(py, client, settings, on, ignore)
+        PyPolicy::make(py, client, (settings, None), Says { on, ignore, on_result })
     }
 
     fn __contains__(&self, name: Arg<'_>) -> bool {
@@ -365,7 +407,8 @@ impl PyPolicies {
 
 #[pymethods]
 impl PyClient {
-    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
+    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried, `on_result` which results are failures; the
+    /// `budget` of `retry` may be a resil.Budget that several policies share.
     ///
     /// Without settings it follows the stored policy of this name: await it, or `.wait()`. It fails if there is none.
     ///
@@ -375,7 +418,8 @@ impl PyClient {
     /// >>> payments = client.policy("payments", on=ConnectionError).wait()
     /// >>> payments.call(lambda: "paid"), payments.version
     /// ('paid', 1)
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, on_result=None, **more))]
+    #[allow(clippy::too_many_arguments)]
     fn policy(
         &self,
         py: Python<'_>,
@@ -383,25 +427,30 @@ impl PyClient {
         settings: OptArg<'_>,
         on: OptArg<'_>,
         ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
         more: Option<Kwargs<'_>>,
     ) -> PyResult<Object> {
+        let says = Says { on, ignore, on_result };
         if settings.is_none() && more.is_none_or(|more| more.is_empty()) {
-            return PyPolicy::followed(self.get()?, text("name", name)?, None, on, ignore)?.into_py_any(py);
+            return PyPolicy::followed(self.get()?, text("name", name)?, None, says)?.into_py_any(py);
         }
-        PyPolicy::make(py, self.get()?, settings_of(name, settings, more)?, on, ignore).map(Py::into_any)
+        PyPolicy::make(py, self.get()?, settings_of(name, settings, more)?, says).map(Py::into_any)
     }
 
     /// Follows the stored policy of this name; until one is stored and can be read, calls run under these settings.
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, on_result=None, **more))]
     fn policy_or(
         &self,
         name: Arg<'_>,
         settings: OptArg<'_>,
         on: OptArg<'_>,
         ignore: OptArg<'_>,
+        on_result: OptArg<'_>,
         more: Option<Kwargs<'_>>,
     ) -> PyResult<Pending> {
-        let otherwise = settings_of(name, settings, more)?;
-        PyPolicy::followed(self.get()?, text("name", name)?, Some(otherwise), on, ignore)
+        let (otherwise, None) = settings_of(name, settings, more)? else {
+            return Err(wrong_value("retry.budget", "of a stored policy is the fleet's: give its settings"));
+        };
+        PyPolicy::followed(self.get()?, text("name", name)?, Some(otherwise), Says { on, ignore, on_result })
     }
 }

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use resil_core::limits::{TAG_MAX, TAGS_MAX};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::settings::setters;
-use crate::settings::span_text::check_span;
+use crate::settings::span_text::{self, check_span};
+
+/// The longest ttl.
+const TTL_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// A value as a loader brings it: its bytes, and what is special about it.
 ///
@@ -63,14 +67,17 @@ impl From<Bytes> for CacheEntry {
     }
 }
 
-/// How one call differs from the settings of its cache. What is left out is as they say.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// How one call differs from the settings of its cache. Omitted options are those of the settings.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CallOptions {
     /// How long what is loaded, or set, is fresh.
+    #[serde(with = "span_text::optional")]
     pub ttl: Option<Duration>,
     /// What it depends on, beside the tags of the [`CacheEntry`].
     pub tags: Vec<String>,
     /// How long to wait for a load before a stale value is served.
+    #[serde(with = "span_text::optional")]
     pub soft_timeout: Option<Duration>,
 }
 
@@ -82,12 +89,14 @@ impl CallOptions {
     }
 
     pub fn validate(&self) -> Result<(), Error> {
-        const DAY: Duration = Duration::from_secs(86_400);
-        for (field, given) in [("ttl", self.ttl), ("softTimeout", self.soft_timeout)] {
-            given.map_or(Ok(()), |given| check_span(field, given, Duration::ZERO, 366 * DAY))?;
-        }
+        check_ttl("ttl", self.ttl)?;
+        check_ttl("softTimeout", self.soft_timeout)?;
         check_tags(&self.tags)
     }
+}
+
+pub(super) fn check_ttl(field: &str, given: Option<Duration>) -> Result<(), Error> {
+    given.map_or(Ok(()), |given| check_span(field, given, Duration::ZERO, TTL_MAX))
 }
 
 pub(super) fn check_tags(tags: &[String]) -> Result<(), Error> {

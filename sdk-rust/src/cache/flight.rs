@@ -19,7 +19,7 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Wait;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
-use super::entry::{CacheEntry, CallOptions, check_tags};
+use super::entry::{CacheEntry, CallOptions, check_tags, check_ttl};
 use super::meters::Load;
 use super::table::{FlightLead, FoundIn, Landing};
 use super::tier::Rule;
@@ -304,7 +304,7 @@ where
                 entry.tags.extend(self.options.tags.iter().cloned());
                 entry.tags.sort_unstable();
                 entry.tags.dedup();
-                match check_tags(&entry.tags) {
+                match check_tags(&entry.tags).and_then(|()| check_ttl("ttl", entry.ttl)) {
                     Ok(()) => LoadResult::Value(entry),
                     Err(error) => LoadResult::GaveUp(Landing::Failed(error)),
                 }

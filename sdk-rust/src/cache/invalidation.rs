@@ -127,7 +127,7 @@ impl Cached {
     /// Invalidates every key that `keys` says, in the background, until it ends, the client closes, or the task is aborted.
     /// The number of keys invalidated comes out of the task.
     ///
-    /// While the server is away a key is tried again, until its value would have gone by itself; the stream is not
+    /// While the server is away a key is tried again, as [`invalidate_eventually`](Self::invalidate_eventually) does; the stream is not
     /// read on meanwhile. As tokio's own `spawn`, this has to be called inside of a runtime.
     pub fn invalidate_on(&self, keys: impl Stream<Item = String> + Send + 'static) -> JoinHandle<u64> {
         let cached = self.clone();
@@ -143,30 +143,38 @@ impl Cached {
                     key = keys.next() => key,
                 };
                 let Some(key) = key else { return invalidated };
-                tokio::select! {
-                    biased;
-                    is_told = cached.insist(&key) => invalidated += u64::from(is_told),
-                    () = closing.cancelled() => return invalidated,
+                match cached.invalidate_eventually(&key).await {
+                    Ok(is_told) => invalidated += u64::from(is_told),
+                    Err(error) => {
+                        tracing::warn!(%error, name = &*cached.0.meters.name, "a key could not be invalidated");
+                    }
                 }
             }
         })
     }
 
-    /// False if the server could not be told before the value went by itself.
-    async fn insist(&self, key: &str) -> bool {
-        let (settings, clock) = (&self.0.settings, self.0.client.clock());
+    /// As [`invalidate`](Self::invalidate), and while the server is away it is tried again, until a value with the ttl of the settings would
+    /// have gone by itself. True if the server knows; false if that time was over before. Other errors are returned at once.
+    pub async fn invalidate_eventually(&self, key: &str) -> Result<bool, Error> {
+        let (settings, client) = (&self.0.settings, &self.0.client);
+        let (clock, closing) = (client.clock(), &client.inner().closing);
         let gone_at = clock.now() + settings.ttl.max(settings.negative_ttl) + settings.stale;
         let mut pause = PAUSE_FIRST;
         loop {
             match self.invalidate(key).await {
-                Ok(_) => return true,
-                Err(error) if error.says_away() && clock.now() < gone_at => {}
-                Err(error) => {
-                    tracing::warn!(%error, name = &*self.0.meters.name, "a key could not be invalidated");
-                    return false;
+                Ok(_) => return Ok(true),
+                Err(error) if !error.says_away() => return Err(error),
+                Err(error) if clock.now() >= gone_at => {
+                    tracing::warn!(%error, name = &*self.0.meters.name, "a key was not invalidated before its time was over");
+                    return Ok(false);
                 }
+                Err(_) => {}
             }
-            clock.sleep(pause).await;
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Err(Error::ShuttingDown),
+                () = clock.sleep(pause) => {}
+            }
             pause = (pause * 2).min(PAUSE_LAST);
         }
     }

@@ -50,6 +50,7 @@ mod flight;
 mod invalidation;
 mod layout;
 mod loaded;
+mod many;
 mod meters;
 mod settings;
 mod table;
@@ -63,7 +64,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -222,22 +222,7 @@ impl Cached {
             let loading = loader(key);
             async move { loading.await.map_err(LoaderError::Theirs) }
         };
-        self.fetch(key, Rule::Plain, &Arc::new(options), &slot(loader)).await
-    }
-
-    /// The values of several keys, in their order, asked for at once; `loader` is called for each that nobody has.
-    pub async fn get_many<L, Fut, E>(
-        &self,
-        keys: impl IntoIterator<Item = impl AsRef<str>>,
-        loader: L,
-    ) -> Result<Vec<Loaded>, Failure<Arc<E>>>
-    where
-        L: Fn(String) -> Fut + Clone + Send + 'static,
-        Fut: Future<Output = Result<Option<Bytes>, E>> + Send + 'static,
-        E: Display + Send + Sync + 'static,
-    {
-        let keys: Vec<_> = keys.into_iter().collect();
-        try_join_all(keys.iter().map(|key| self.get(key.as_ref(), loader.clone()))).await
+        self.fetch(key, Rule::Plain, &Arc::new(options), None, &slot(loader)).await
     }
 
     /// Loads `key` anew, and returns what was loaded, while everybody else has the value that was known as a stale one. Who refreshes
@@ -248,13 +233,29 @@ impl Cached {
         Fut: Future<Output = Result<Option<Bytes>, E>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
-        self.invalidate_soft(key).await?;
         let loader = |key| {
             let loading = loader(key);
             async move { loading.await.map(|bytes| bytes.map(CacheEntry::new)) }
         };
-        let options = CallOptions::new().soft_timeout(self.0.settings.load_timeout);
-        self.get_with(key, options, loader).await
+        self.refresh_with(key, CallOptions::default(), loader).await
+    }
+
+    /// As [`refresh`](Self::refresh), with options for this call, and a loader that says what is special about what it brings.
+    pub async fn refresh_with<L, Fut, E>(
+        &self,
+        key: &str,
+        options: CallOptions,
+        loader: L,
+    ) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<CacheEntry>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        options.validate()?;
+        self.invalidate_soft(key).await?;
+        let patience = options.soft_timeout.unwrap_or(self.0.settings.load_timeout);
+        self.get_with(key, options.soft_timeout(patience), loader).await
     }
 
     /// As [`get`](Self::get), with values kept as JSON. A kept value that cannot be read as `T` (it was written by
@@ -279,20 +280,25 @@ impl Cached {
         let slot = slot(loader);
         let read = |bytes: Bytes| serde_json::from_slice(&bytes);
         let options = Arc::default();
-        let loaded = self.fetch(key, Rule::Plain, &options, &slot).await?;
+        let loaded = self.fetch(key, Rule::Plain, &options, None, &slot).await?;
         if let Ok(loaded) = loaded.try_map(read) {
             return Ok(loaded);
         }
         self.invalidate(key).await?;
         let unreadable = |error| Error::Internal(format!("a value cannot be read from JSON: {error}"));
-        self.fetch(key, Rule::Plain, &options, &slot).await?.try_map(read).map_err(|error| unreadable(error).into())
+        self.fetch(key, Rule::Plain, &options, None, &slot)
+            .await?
+            .try_map(read)
+            .map_err(|error| unreadable(error).into())
     }
 
+    /// `known`: what was found already.
     async fn fetch<L, Fut, E>(
         &self,
         key: &str,
         rule: Rule,
         options: &Arc<CallOptions>,
+        known: Option<Landing>,
         slot: &Slot<L>,
     ) -> Result<Loaded, Failure<Arc<E>>>
     where
@@ -300,7 +306,7 @@ impl Cached {
         Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
-        let fetching = self.fetch_unwatched(key, rule, options, slot);
+        let fetching = self.fetch_unwatched(key, rule, options, known, slot);
         watched!(Cache, "get", &self.0.meters.name, fetching, |loaded| CallEnding::of_work(loaded, |loaded| {
             CallEnding::fine(match loaded {
                 Loaded::Found { stale: true, .. } => "stale",
@@ -315,6 +321,7 @@ impl Cached {
         key: &str,
         rule: Rule,
         options: &Arc<CallOptions>,
+        known: Option<Landing>,
         slot: &Slot<L>,
     ) -> Result<Loaded, Failure<Arc<E>>>
     where
@@ -324,6 +331,9 @@ impl Cached {
     {
         let core = &self.0;
         let _pass = core.client.inner().gate.enter()?;
+        if let Some(landing) = known {
+            return self.landed(key, landing, slot).await;
+        }
         let mut vanished = 0;
         while vanished < VANISHED_MAX {
             if core.client.patience().is_cancelled() {

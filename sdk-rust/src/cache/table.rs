@@ -119,14 +119,8 @@ impl CacheTable {
 
     pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> FlightEntry {
         let mut held = self.state.lock();
-        if let Some(entry) = held.tier.get(key, rule, local, now) {
-            return FlightEntry::Kept(match &entry.content {
-                Some(bytes) => {
-                    let (bytes, age) = (bytes.clone(), Some(entry.age(now)));
-                    Landing::Found { bytes, age, stale: false, source: FoundIn::LocalTier }
-                }
-                None => Landing::Empty { source: FoundIn::LocalTier },
-            });
+        if let Some(landing) = held.kept(key, rule, local, now) {
+            return FlightEntry::Kept(landing);
         }
         let joinable = held.flights.get(key).and_then(|flights| flights.iter().find(|flight| flight.rule == rule));
         if let Some(flight) = joinable {
@@ -139,6 +133,34 @@ impl CacheTable {
         held.flights.entry(Arc::clone(&key)).or_default().push(Joinable { rule, number, landing: landing.clone() });
         let lead = FlightLead { table: Arc::clone(self), key, rule, local, number, invalidations, sender };
         FlightEntry::First(lead, landing)
+    }
+
+    /// What the tier has.
+    pub(super) fn kept(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<Landing> {
+        self.state.lock().kept(key, rule, local, now)
+    }
+
+    /// How many invalidations there were: what is asked for now is only kept if there are no more until then.
+    pub(super) fn invalidations(&self) -> u64 {
+        self.state.lock().invalidations
+    }
+
+    /// Keeps what was seen without a flight, unless something was invalidated since, or could have been unheard.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn keep_seen(
+        &self,
+        since: u64,
+        key: &str,
+        local: Local,
+        content: Option<&Bytes>,
+        age: Duration,
+        fresh: Duration,
+        now: Moment,
+    ) {
+        let mut held = self.state.lock();
+        if held.is_heard && held.invalidations == since && !local.ttl.is_zero() {
+            held.tier.keep(&key.into(), Rule::Plain, local, content.cloned(), age, fresh, now);
+        }
     }
 
     /// `key` is out of date: nobody joins what is under way, and nothing of it is kept here.
@@ -184,6 +206,15 @@ impl CacheTable {
 }
 
 impl TableState {
+    fn kept(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<Landing> {
+        let entry = self.tier.get(key, rule, local, now)?;
+        let source = FoundIn::LocalTier;
+        Some(match &entry.content {
+            Some(bytes) => Landing::Found { bytes: bytes.clone(), age: Some(entry.age(now)), stale: false, source },
+            None => Landing::Empty { source },
+        })
+    }
+
     fn forget_all(&mut self) {
         self.invalidations += 1;
         self.flights.clear();

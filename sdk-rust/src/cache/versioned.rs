@@ -91,7 +91,7 @@ impl VersionedCached {
             }
         };
         let slot = super::slot(loader);
-        let loaded = self.0.fetch(key, Rule::AtLeast(version), &Arc::default(), &slot).await?;
+        let loaded = self.0.fetch(key, Rule::AtLeast(version), &Arc::default(), None, &slot).await?;
         let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
         // Where everybody loads alone nobody has checked it.
         match loaded.value() {

@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::dialect::{Dialect, Numbers, Spelling};
 pub use crate::breaker::BreakerSettings;
-pub use crate::cache::CacheSettings;
+pub use crate::cache::{CacheSettings, CallOptions};
 pub use crate::client::ConnectSettings;
 pub use crate::dead_letters::{
     DeadLettersSettings, Diagnosis, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
@@ -82,7 +82,7 @@ macro_rules! settings {
 }
 
 settings! {
-    BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallSettings<'static>, ConnectSettings, DeadLettersSettings,
+    BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallOptions, CallSettings<'static>, ConnectSettings, DeadLettersSettings,
     Diagnosis, DispatcherSettings, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
     HedgeSettings, IdempotencySettings, Limit, LockSettings, PolicyFile, PolicySettings, RetrySettings, SharedBulkheadSettings,
     TimeoutSettings, VerdictSettings, OutgoingSettings, WorkerSettings,

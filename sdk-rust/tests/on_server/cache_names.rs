@@ -190,18 +190,27 @@ async fn readers_never_go_back_behind_an_invalidation_whatever_is_cut() {
         let mut rng = Chance(seed.wrapping_add(reader));
         tasks.push(tokio::spawn(async move {
             while Instant::now() < until {
-                let key = rng.below(KEYS as u64) as usize;
+                let first = rng.below(KEYS as u64) as usize;
+                // One key, or several at once.
+                let keys: Vec<usize> = (0..1 + rng.below(3) as usize).map(|more| (first + more) % KEYS).collect();
                 let (began, source, pause) = (Instant::now(), Arc::clone(&source), rng.below(4));
-                let loader = async move |_| {
-                    let version = source[key].load(SeqCst);
-                    tokio::time::sleep(Duration::from_millis(pause)).await;
-                    Ok::<_, Infallible>(Some(CacheEntry::new(version.to_string()).tag(format!("tag {}", key % 2))))
+                let loader = move |key: String| {
+                    let source = Arc::clone(&source);
+                    async move {
+                        let key: usize = key.parse().unwrap();
+                        let version = source[key].load(SeqCst);
+                        tokio::time::sleep(Duration::from_millis(pause)).await;
+                        Ok::<_, Infallible>(Some(CacheEntry::new(version.to_string()).tag(format!("tag {}", key % 2))))
+                    }
                 };
-                let loaded = users.get_with(&key.to_string(), CallOptions::new(), loader).await.unwrap();
-                let version: u64 = String::from_utf8(loaded.into_value().unwrap().to_vec()).unwrap().parse().unwrap();
+                let names: Vec<String> = keys.iter().map(usize::to_string).collect();
+                let loaded = users.get_many_with(&names, CallOptions::new(), loader).await.unwrap();
                 let slack = if tier.is_zero() { Duration::ZERO } else { SLACK };
-                let least = judge.least(key, began, slack);
-                assert!(version >= least, "reader {reader} got {version} of {key}, and {least} was sure");
+                for (key, loaded) in keys.into_iter().zip(loaded) {
+                    let version = String::from_utf8(loaded.into_value().unwrap().to_vec()).unwrap();
+                    let (version, least) = (version.parse::<u64>().unwrap(), judge.least(key, began, slack));
+                    assert!(version >= least, "reader {reader} got {version} of {key}, and {least} was sure");
+                }
                 reads.fetch_add(1, SeqCst);
                 if rng.below(8) == 0 {
                     tokio::time::sleep(Duration::from_millis(1)).await;

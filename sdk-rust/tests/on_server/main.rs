@@ -3,6 +3,7 @@
 
 mod blocked_thread;
 mod cache;
+mod cache_many;
 mod cache_names;
 mod client_ends;
 mod correlation;

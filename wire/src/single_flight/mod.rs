@@ -6,15 +6,16 @@
 mod replies;
 
 use resil_core::Span;
-use resil_core::limits::{EARLY_MAX, TAG_MAX, TAGS_MAX, TEXT_MAX, TTL_MAX};
+use resil_core::limits::{EARLY_MAX, MGET_KEYS_MAX, TAG_MAX, TAGS_MAX, TEXT_MAX, TTL_MAX};
 use smallvec::SmallVec;
 
-pub use self::replies::{Joined, Published, write_info};
-use crate::argv::{Argv, Refused, Word, once, quoted};
+pub use self::replies::{Joined, Published, SeenMany, write_info};
+use crate::argv::{Argv, Refused, Word, missing, once, quoted};
 use crate::bound::{Length, Named, Number, Text};
 use crate::command::{Allowed, Arguments};
 use crate::holding::{Bind, Wait, lease};
 use crate::idempotency::TOKEN;
+use crate::pages;
 use crate::words::{Words, unless_zero};
 
 const TTL: Length = Length::new("ttl", (Span::ZERO, TTL_MAX));
@@ -346,6 +347,48 @@ impl<'a> Arguments<'a> for FlightGetCall<'a> {
 
     fn key(&self) -> Option<&'a [u8]> {
         Some(self.key)
+    }
+}
+
+/// Several keys under one name. The name comes first: so all that follows are keys, and a server need not search for a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlightMgetCall<'a> {
+    pub name: &'a [u8],
+    pub keys: SmallVec<[&'a [u8]; 8]>,
+}
+
+impl<'a> Arguments<'a> for FlightMgetCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (name, mut keys) = (argv.bytes("name")?, SmallVec::new());
+        while let Some(word) = argv.word() {
+            keys.push(word.0);
+        }
+        let call = Self { name, keys };
+        call.check(allowed)?;
+        Ok(call)
+    }
+
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        match self.keys.len() {
+            0 => return Err(missing("key", &pages::SFLIGHT_MGET)),
+            1..=MGET_KEYS_MAX => {}
+            more => {
+                return Err(Refused::new(format_args!("key can be given at most {MGET_KEYS_MAX} times, got {more}")));
+            }
+        }
+        if self.keys.contains(&self.name) {
+            return Err(Refused::new("name must be another key than the values'"));
+        }
+        Ok(())
+    }
+
+    fn encode(&self, words: &mut impl Words) {
+        words.word(self.name);
+        self.keys.iter().for_each(|key| words.word(key));
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.name)
     }
 }
 

@@ -154,6 +154,32 @@ impl Joined {
     }
 }
 
+/// MGET: for each key what GET says, or nil where the reply was long enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenMany(pub Vec<Option<Joined>>);
+
+impl SeenMany {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        sink.array(self.0.len());
+        for seen in &self.0 {
+            match seen {
+                Some(seen) => seen.write(sink),
+                None => sink.null(),
+            }
+        }
+    }
+
+    /// The reply to a call that named so many keys.
+    pub fn read(value: Value, keys: usize) -> Result<Self, Unexpected> {
+        let values = value.into_array()?;
+        if values.len() != keys {
+            return Err(Unexpected("a reply for each key"));
+        }
+        let read = |value| if value == Value::Null { Ok(None) } else { Joined::read_get(value).map(Some) };
+        values.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// PUBLISH: `["PUBLISHED", followers]` or `["LOST", reason]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {

@@ -14,8 +14,8 @@ use resil_core::circuit_breaker::{Batch, Caller, Force, Patch, Permit, Report, W
 use resil_core::idempotency::OnLapse;
 use resil_core::limits::{
     CELLS_MAX, COST_MAX, FENCE_MAX, FILL_MAX, HOLDERS_MAX, INFO_LIMIT_DEFAULT, INFO_LIMIT_MAX, KEEP_DEFAULT,
-    LEASE_CEILING, LEASE_LEAST, OWNER_MAX, PERIOD_MAX, RESERVE_MAX, TAG_MAX, TAGS_MAX, TALLY_MAX, TEXT_MAX, TTL_MAX,
-    WAIT_CEILING, WAITERS_CEILING, WINDOW_LIMIT_CEILING,
+    LEASE_CEILING, LEASE_LEAST, MGET_KEYS_MAX, OWNER_MAX, PERIOD_MAX, RESERVE_MAX, TAG_MAX, TAGS_MAX, TALLY_MAX,
+    TEXT_MAX, TTL_MAX, WAIT_CEILING, WAITERS_CEILING, WINDOW_LIMIT_CEILING,
 };
 use resil_core::rate_limit::cell::Throttle;
 use resil_core::rate_limit::{Ask, Quota};
@@ -30,7 +30,7 @@ use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCal
 use resil_wire::lock::{AcquireCall, BreakCall, LockRenewCall};
 use resil_wire::mgcra::Mgcra;
 use resil_wire::single_flight::{
-    AbandonCall, Brought, ClearCall, FlightGetCall, InvalidateCall, JoinCall, PublishCall, SetCall,
+    AbandonCall, Brought, ClearCall, FlightGetCall, FlightMgetCall, InvalidateCall, JoinCall, PublishCall, SetCall,
 };
 use resil_wire::throttle::ClThrottle;
 use resil_wire::window::Windowed;
@@ -354,6 +354,9 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
     let invalidate = (key(), any::<bool>(), under())
         .prop_map(|(key, soft, under)| Command::FlightInvalidate(InvalidateCall { key, soft, under }));
     let look = (key(), under()).prop_map(|(key, under)| Command::FlightGet(FlightGetCall { key, under }));
+    let look_at_many = (key(), prop::collection::vec(key(), 1..=MGET_KEYS_MAX))
+        .prop_filter("the name is another key", |(name, keys)| !keys.contains(name))
+        .prop_map(|(name, keys)| Command::FlightMget(FlightMgetCall { name, keys: keys.into() }));
     vec![
         begin.boxed(),
         commit.boxed(),
@@ -364,6 +367,7 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
         key().prop_map(Command::IdempInfo).boxed(),
         join.boxed(),
         look.boxed(),
+        look_at_many.boxed(),
         set.boxed(),
         clear.boxed(),
         publish.boxed(),

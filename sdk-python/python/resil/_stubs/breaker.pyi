@@ -1,11 +1,11 @@
 """Circuit breakers."""
 
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from typing_extensions import Unpack
 
-from .._types import Ignore, Seconds
+from .._types import Ignore, OnResult, Seconds
 from ..reports import BreakerSnapshot
 from ..settings import BreakerSettings
 from .around import Block
@@ -17,7 +17,7 @@ class _MakesBreakers:
         name: str,
         *,
         ignore: Ignore | None = None,
-        on_result: Callable[[Any], bool | float | None] | None = None,
+        on_result: OnResult | None = None,
         **settings: Unpack[BreakerSettings],
     ) -> Breaker: ...
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, final, overload
 
 from typing_extensions import Self, Unpack
 
-from .._types import Ignore, On
+from .._types import Ignore, On, OnResult
 from ..settings import CallSettings, PolicySettings
 from .around import Around
 from .idempotent import Idempotent, Outcome
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 class _MakesPolicies:
     # Without settings it is the stored one that is followed.
     @overload
-    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Pending[Policy]: ...
+    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None, on_result: OnResult | None = None) -> Pending[Policy]: ...
     @overload
     def policy(
         self,
@@ -26,6 +26,7 @@ class _MakesPolicies:
         *,
         on: On | None = None,
         ignore: Ignore | None = None,
+        on_result: OnResult | None = None,
         **more: Unpack[PolicySettings],
     ) -> Policy: ...
     def policy_or(
@@ -35,6 +36,7 @@ class _MakesPolicies:
         *,
         on: On | None = None,
         ignore: Ignore | None = None,
+        on_result: OnResult | None = None,
         **more: Unpack[PolicySettings],
     ) -> Pending[Policy]: ...
 
@@ -47,6 +49,7 @@ class Policy(Around):
         *,
         on: On | None = None,
         ignore: Ignore | None = None,
+        on_result: OnResult | None = None,
         clock: Clock | None = None,
         **more: Unpack[PolicySettings],
     ) -> Self: ...
@@ -90,6 +93,6 @@ class Policy(Around):
 class Policies:
     @property
     def names(self) -> list[str]: ...
-    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Policy: ...
+    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None, on_result: OnResult | None = None) -> Policy: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int: ...

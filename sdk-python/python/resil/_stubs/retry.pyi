@@ -1,11 +1,10 @@
 """Retries."""
 
-from collections.abc import Callable
-from typing import Any, final, overload
+from typing import final, overload
 
 from typing_extensions import Self, Unpack
 
-from .._types import Ignore, On
+from .._types import Ignore, On, OnResult
 from ..settings import BudgetSettings, RetrySettings
 from .around import Around
 from .pending import Pending
@@ -19,7 +18,7 @@ class Retry(Around):
         *,
         on: On,
         ignore: Ignore | None = None,
-        on_result: Callable[[Any], bool | float | None] | None = None,
+        on_result: OnResult | None = None,
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
@@ -31,7 +30,7 @@ class Retry(Around):
         *,
         on: None = None,
         ignore: Ignore | None = None,
-        on_result: Callable[[Any], bool | float | None],
+        on_result: OnResult,
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,

@@ -2,7 +2,7 @@
 
 use resil_core::Span;
 use resil_core::generations::Leaves;
-use resil_core::limits::WAITERS_CEILING;
+use resil_core::limits::{MGET_BYTES_MAX, WAITERS_CEILING};
 use resil_core::single_flight::{
     Flights, Lead, LeadRequest, Publication, Seen, UnderName, abandon, hit, invalidate, join, look, publish, renew, set,
 };
@@ -11,7 +11,8 @@ use resil_wire::command::Reply;
 use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Value;
 use resil_wire::single_flight::{
-    AbandonCall, Brought, ClearCall, FlightGetCall, InvalidateCall, JoinCall, PublishCall, SetCall, write_info,
+    AbandonCall, Brought, ClearCall, FlightGetCall, FlightMgetCall, InvalidateCall, JoinCall, Joined, PublishCall,
+    SeenMany, SetCall, write_info,
 };
 
 use super::Memory;
@@ -96,6 +97,24 @@ impl Store {
             let seen = self.names.look(call.under, |known| look(waited.state(), known, now));
             Ok((Reply::Joined(seen.into()), Touch::Unchanged))
         })
+    }
+
+    pub fn look_at_values(&self, call: &FlightMgetCall<'_>, when: When) -> Result<Reply, Error> {
+        let (mut seen, mut bytes) = (Vec::with_capacity(call.keys.len()), 0);
+        for key in &call.keys {
+            if bytes > MGET_BYTES_MAX {
+                seen.push(None);
+                continue;
+            }
+            let Reply::Joined(found) = self.look_at_value(&FlightGetCall { key, under: Some(call.name) }, when)? else {
+                continue;
+            };
+            if let Joined::Value { bytes: value, .. } | Joined::Stale { bytes: value, .. } = &found {
+                bytes += value.len();
+            }
+            seen.push(Some(found));
+        }
+        Ok(Reply::SeenMany(SeenMany(seen)))
     }
 
     pub fn publish(&self, call: &PublishCall<'_>, when: When) -> Result<Reply, Error> {

@@ -168,6 +168,7 @@ impl Memory {
             Command::IdempInfo(key) => store.show_record(key, when),
             Command::FlightJoin(call) => store.try_to_lead(call, when),
             Command::FlightGet(call) => store.look_at_value(call, when),
+            Command::FlightMget(call) => store.look_at_values(call, when),
             Command::FlightPublish(call) => store.publish(call, when),
             Command::FlightAbandon(call) => store.abandon(call, when),
             Command::FlightRenew(call) => store.renew_lead(call, when),

@@ -123,3 +123,28 @@ fn one_process_loads_and_the_others_get_its_bytes_in_every_language() {
 fn one_process_runs_and_the_others_get_its_result_in_every_language() {
     all_get_the_same_from_any_worker(&RUN);
 }
+
+#[test]
+fn three_processes_with_500_callers_each_load_once() {
+    const CALLERS: usize = 500;
+    let mut fleet = Fleet::of_each(1);
+    let ask = LOAD.ask("crowd", "json");
+    for _ in 0..CALLERS {
+        for worker in 0..fleet.size() {
+            fleet.ask(worker, &ask);
+        }
+    }
+    let (runner, tag) = match fleet.hear() {
+        (worker, Heard::Inside(tag, _)) => (worker, tag),
+        other => panic!("nobody can be done before one was inside: {other:?}"),
+    };
+    // Each of the other processes waits once, however many of its callers do.
+    let others = i64::try_from(fleet.size() - 1).unwrap();
+    fleet.until_info(LOAD.command, &format!("{}:{{crowd}}", LOAD.key_prefix), "followers", others);
+    fleet.tell(runner, tag, &json!({ "value": "Ada" }));
+    for _ in 0..CALLERS * fleet.size() {
+        let (worker, heard) = fleet.hear();
+        let Heard::Done(_, got) = heard else { panic!("a second load in {:?}: {heard:?}", fleet.language(worker)) };
+        assert_eq!(got, "Ada");
+    }
+}
