@@ -64,8 +64,8 @@ function rateLimit(options) {
     const limited = await check(request);
     if (limited === undefined) return true;
     for (const [name, value] of headersOf(limited.headers)) response.setHeader(name, value);
-    // An answer that never came is a failure of the service, or nobody's: it counts as 500.
-    if (limited.settle) response.once('close', () => { limited.settle(response.headersSent ? response.statusCode : 500); });
+    // A client that hangs up before its answer gets nothing back: a limit could be evaded by that.
+    if (limited.settle) response.once('close', () => { if (response.headersSent) limited.settle(response.statusCode); });
     // Nobody hears `null` either.
     if (!limited.refusal) return true;
     send(response, limited.refusal);

@@ -49,7 +49,8 @@ const rateLimit = plugin('resil-rate-limit', (fastify, options) => {
     const limited = await check(request);
     if (limited === undefined) return undefined;
     for (const [name, value] of headersOf(limited.headers)) reply.header(name, value);
-    if (limited.settle) reply.raw.once('close', () => { limited.settle(reply.raw.headersSent ? reply.raw.statusCode : 500); });
+    // A client that hangs up before its answer gets nothing back: a limit could be evaded by that.
+    if (limited.settle) reply.raw.once('close', () => { if (reply.raw.headersSent) limited.settle(reply.raw.statusCode); });
     return limited.refusal ? send(reply, limited.refusal) : undefined;
   }));
 });

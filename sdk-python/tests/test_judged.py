@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import fastapi
@@ -184,5 +185,40 @@ def test_what_an_application_fails_at_is_given_back_where_that_is_asked_for(clie
             for _ in range(5):
                 assert (await asks.get("/503")).status_code == 503
             assert [(await asks.get(f"/{status}")).status_code for status in (200, 404, 200)] == [200, 404, 429]
+
+    run(main())
+
+
+def test_a_client_that_hangs_up_gets_nothing_back(client: resil.Client, run: Any) -> None:
+    free = client.limiter("free", limit=2, period=60)
+
+    async def hangs(_scope: Any, _receive: Any, _send: Any) -> None:
+        await asyncio.Event().wait()
+
+    limited = RateLimitMiddleware(hangs, lambda _: Tier(free, "ann"), refund=lambda status: status >= 500)
+
+    async def main() -> None:
+        asked = asyncio.create_task(limited({"type": "http", "headers": []}, hangs, hangs))  # type: ignore[arg-type]
+        while (await free.peek("ann")).remaining == 2:
+            await asyncio.sleep(0)
+        asked.cancel()  # as servers do that end the task of a client that has left
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert (await free.peek("ann")).remaining == 1
+
+    run(main())
+
+
+def test_a_cost_that_no_limit_takes_is_a_fault_of_the_service(client: resil.Client, run: Any) -> None:
+    free = client.limiter("free", limit=2, period=60)
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise AssertionError("it is not called")
+
+    limited = RateLimitMiddleware(app, lambda _: Tier(free, "ann", cost=0))
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="cost must be from 1"):
+            await limited({"type": "http", "headers": []}, app, app)  # type: ignore[arg-type]
 
     run(main())

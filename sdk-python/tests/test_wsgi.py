@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -164,6 +165,17 @@ def test_what_failed_is_given_back_where_that_is_asked_for(client: resil.Client,
         assert statuses == [201, 201, 201, 201, 429]
 
 
+def test_a_cost_that_no_limit_takes_is_a_fault_of_the_service(client: resil.Client, app: Any) -> None:
+    free = client.limiter(f"free-{next(_names)}", limit=4, period=60)
+    cost = {"/free": 0, "/less": -1, "/dear": 5}
+    with served(RateLimitMiddleware(app[1], lambda request: Tier(free, "ann", cost=cost[request.path]))) as asks:
+        for path in ("/free", "/less"):
+            assert asks.get(path).status_code == 500
+        never = asks.get("/dear")
+        assert (never.status_code, never.json()["retryable"], "retry-after" in never.headers) == (429, False, False)
+    assert app[0].made == 0
+
+
 def orders(app: Any, client: resil.Client, **options: Any) -> IdempotencyMiddleware:
     return IdempotencyMiddleware(app[1], client, f"orders-{next(_names)}", tenant=user, wait=0, **options)
 
@@ -192,6 +204,16 @@ def test_keys_that_are_missing_malformed_or_two_are_400(client: resil.Client, ap
             refused = asks.post("/orders", content="tea", headers=headers)  # type: ignore[arg-type]
             assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
         assert app[0].made == 0
+
+
+def test_half_a_request_is_not_done(client: resil.Client, app: Any) -> None:
+    with served(orders(app, client)) as asks:
+        with socket.create_connection((asks.base_url.host, asks.base_url.port or 80), PATIENCE) as half:
+            half.sendall(b"POST /orders HTTP/1.1\r\nhost: here\r\nx-user: ann\r\nidempotency-key: k1\r\ncontent-length: 10\r\n\r\nte")
+            half.shutdown(socket.SHUT_WR)
+            assert b" 400 " in half.recv(1000)
+        whole = asks.post("/orders", content="ten bytes!", headers=KEYED)
+        assert (whole.status_code, whole.text) == (201, "order 1 of ten bytes!, attempt 1")
 
 
 def test_while_the_first_runs_a_duplicate_is_409(client: resil.Client, app: Any) -> None:

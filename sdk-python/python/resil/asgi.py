@@ -35,7 +35,7 @@ from ._native import (
     record_response,
     replayed_response,
 )
-from .errors import ResilError, ResultUnrecordedError
+from .errors import InvalidArgumentError, ResilError, ResultUnrecordedError
 from .http import idempotency_key, problem, request_fingerprint
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class RateLimitMiddleware:
     for who is refused. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the answer.
 
     ``refund`` says after which answers the cost is given back: a function of the status, or a collection of statuses. Headers say what was
-    left before that. An application that raises counts as 500.
+    left before that. An application that raises counts as 500; one that is cancelled, because its client hung up, gives nothing back.
     """
 
     def __init__(
@@ -126,6 +126,8 @@ class RateLimitMiddleware:
             return await self._app(scope, receive, send)
         try:
             verdict = await tier.limiter.check(tier.key, tier.cost)
+        except InvalidArgumentError:
+            raise  # of the tier: no fault of the client
         except ResilError as error:
             return await _send_problem(send, problem(error))
         told, refusal = limited_response(tier.limiter, verdict, tier.name)
@@ -140,10 +142,15 @@ class RateLimitMiddleware:
             await send(message)
 
         if refusal is None:
+            is_cut = False
             try:
                 return await self._app(scope, receive, send_told)
+            except asyncio.CancelledError:
+                is_cut = True
+                raise
             finally:
-                if self._refunds(status):
+                # Nothing is given back to a client that hangs up: a limit could be evaded by that.
+                if not is_cut and self._refunds(status):
                     # Best effort: what is not given back fills up again by itself.
                     with contextlib.suppress(ResilError):
                         await refunded(tier)

@@ -32,7 +32,7 @@ from ._native import (
     record_response,
     replayed_response,
 )
-from .errors import ResilError, ResultUnrecordedError
+from .errors import InvalidArgumentError, ResilError, ResultUnrecordedError
 from .http import idempotency_key, problem, request_fingerprint
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class RateLimitMiddleware:
             return self._app(environ, start_response)
         try:
             verdict = tier.limiter.check(tier.key, tier.cost).wait()
+        except InvalidArgumentError:
+            raise  # of the tier: no fault of the client
         except ResilError as error:
             return _send_problem(start_response, problem(error))
         told, refusal = limited_response(tier.limiter, verdict, tier.name)
@@ -193,7 +195,10 @@ class IdempotencyMiddleware:
         except ResilError as error:
             return _send_problem(start_response, problem(error))
         assert key is not None
-        body = self._read(request)
+        try:
+            body = self._read(request)
+        except InvalidArgumentError as error:
+            return _send_problem(start_response, problem(error))
         if body is None:
             return _send_problem(start_response, body_too_large(self._max_body))
         return self._answer(request, key, body, start_response)
@@ -203,7 +208,13 @@ class IdempotencyMiddleware:
         said = request.header("content-length") or ""
         stream = request.environ["wsgi.input"]
         if said.isdigit():
-            return None if int(said) > self._max_body else bytes(stream.read(int(said)))
+            if int(said) > self._max_body:
+                return None
+            body = bytes(stream.read(int(said)))
+            if len(body) < int(said):
+                # Half a request must not be done, nor recorded: its client will send the whole under the same key.
+                raise InvalidArgumentError(f"the body of the request ended after {len(body)} of {said} bytes")
+            return body
         if not request.environ.get("wsgi.input_terminated"):
             return b""  # by the specification there is none
         body = bytes(stream.read(self._max_body + 1))

@@ -85,7 +85,8 @@ impl Limited {
         headers.extend(told.retry_after());
         let refusal = (!verdict.is_granted()).then(|| {
             let error = Error::RateLimitExceeded { name: policy.into(), retry_after: verdict.retry_after };
-            Problem::of(&error).violated_policies(&[binding])
+            let refusal = Problem::of(&error).violated_policies(&[binding]);
+            if verdict.retry_after.is_some() { refusal } else { refusal.never_granted() }
         });
         Self { headers, refusal }
     }

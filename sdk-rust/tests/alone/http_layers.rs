@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{any, post};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, Full};
 use resil::Client;
 use resil::http::{HttpRateLimitLayer, HttpTier, IdempotencyLayer, Shown, header_text};
@@ -82,7 +82,13 @@ fn tiers(free: Limiter, pro: Limiter) -> HttpRateLimitLayer {
     HttpRateLimitLayer::new(move |request| {
         let user = header_text(request, "x-user")?;
         let limiter = if user.starts_with("pro-") { &pro } else { &free };
-        Some(HttpTier::new(limiter, user).cost(if request.uri.path() == "/dear" { 3 } else { 1 }))
+        let cost = match request.uri.path() {
+            "/dear" => 3,
+            "/free" => 0,
+            "/too-dear" => 5,
+            _ => 1,
+        };
+        Some(HttpTier::new(limiter, user).cost(cost))
     })
 }
 
@@ -90,7 +96,11 @@ async fn limited(change: impl Fn(HttpRateLimitLayer) -> HttpRateLimitLayer) -> u
     let client = memory().await;
     let free = client.limiter("free", Limit::per_minute(4)).expect("a limit");
     let pro = client.limiter("pro", Limit::per_minute(100)).expect("a limit");
-    let status = async |headers: HeaderMap| {
+    let status = async |uri: axum::http::Uri, headers: HeaderMap| {
+        assert_ne!(uri.path(), "/panics", "on purpose");
+        if uri.path() == "/hangs" {
+            std::future::pending::<()>().await;
+        }
         let status = headers.get("x-status").and_then(|status| status.to_str().ok()?.parse().ok());
         StatusCode::from_u16(status.unwrap_or(200)).expect("a status")
     };
@@ -126,6 +136,36 @@ async fn what_failed_is_given_back_where_that_is_asked_for() {
         let answer = ask(port, "GET", "/", &[("x-user", "ann"), ("x-status", &status.to_string())], "").await;
         assert_eq!(answer.status, status, "of four, none was used up by failures");
     }
+}
+
+/// Sends a request and hangs up without waiting for more than its head to be read.
+async fn hang_up(port: u16, path: &str) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
+    stream.write_all(words("GET", path, &[("x-user", "ann")], "").as_bytes()).await.expect("sent");
+    let _ = timeout(Duration::from_millis(100), stream.read_u8()).await;
+}
+
+#[tokio::test]
+async fn a_panic_is_given_back_and_a_client_that_hangs_up_gets_nothing_back() {
+    let port = limited(|layer| layer.refund(|status| status >= 500)).await;
+    for _ in 0..6 {
+        hang_up(port, "/panics").await;
+    }
+    assert_eq!(ask(port, "GET", "/", &[ANN], "").await.header("x-ratelimit-remaining"), Some("3"));
+    for _ in 0..3 {
+        hang_up(port, "/hangs").await;
+    }
+    assert_eq!(ask(port, "GET", "/", &[ANN], "").await.status, 429, "a limit is not evaded by hanging up");
+}
+
+#[tokio::test]
+async fn a_cost_that_no_limit_takes_is_a_fault_of_the_service() {
+    let port = limited(|layer| layer).await;
+    let wrong = ask(port, "GET", "/free", &[ANN], "").await;
+    assert_eq!((wrong.status, wrong.body.contains("cost")), (500, false), "{wrong:?}");
+    let never = ask(port, "GET", "/too-dear", &[ANN], "").await;
+    assert_eq!((never.status, never.header("retry-after")), (429, None));
+    assert!(never.body.contains(r#""retryable":false"#), "coming back does not help: {never:?}");
 }
 
 #[tokio::test]
@@ -174,6 +214,15 @@ async fn made(shop: &Shop, request: Request<Body>) -> Response<Body> {
         "/stream" => {
             let parts = [format!("order {number}, "), "in ".to_owned(), "parts".to_owned()];
             let parts = stream::iter(parts.map(|part| Ok::<_, Infallible>(Bytes::from(part))));
+            return head.body(Body::from_stream(parts)).expect("an answer");
+        }
+        "/panics-late" => {
+            // The first half is on its way by then.
+            let parts = stream::iter(0..2).then(async |part| {
+                tokio::time::sleep(Duration::from_millis(part * 100)).await;
+                assert_eq!(part, 0, "on purpose");
+                Ok::<_, Infallible>(Bytes::from("half"))
+            });
             return head.body(Body::from_stream(parts)).expect("an answer");
         }
         "/breaks" => {
@@ -283,6 +332,13 @@ async fn a_stream_that_breaks_off_frees_its_key() {
         assert!(!broken.body.ends_with("0\r\n\r\n"), "its end must not come: {broken:?}");
         assert_eq!(shop.made.load(SeqCst), number);
     }
+}
+
+#[tokio::test]
+async fn a_stream_that_panics_never_looks_whole() {
+    let (port, _) = shop(|layer| layer).await;
+    let cut = ask(port, "POST", "/panics-late", &[ANN, KEY], "").await;
+    assert!(cut.body.contains("half") && !cut.body.ends_with("0\r\n\r\n"), "its end must not come: {cut:?}");
 }
 
 #[tokio::test]

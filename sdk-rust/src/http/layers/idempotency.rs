@@ -3,7 +3,8 @@
 //! # The way of a request
 //! The work runs in a task of its own, so that a client that hangs up does not cut it in half. An answer whose length is known, and that is
 //! not too large, is held back until it is recorded. Any other is a stream: it goes out as it comes, and its end is held back until it
-//! is recorded. Its task tells the request either way.
+//! is recorded. Its task tells the request either way. A stream whose task ends without its end (a panic) breaks off: what is cut short
+//! never looks whole.
 
 use std::fmt;
 use std::future::Future;
@@ -187,7 +188,7 @@ impl IdempotencyLayer {
         };
         match ended {
             Ok(outcome) if outcome.replayed => teller.tell(Ok(replayed(outcome.value.as_deref()))),
-            Ok(_) | Err(Failure::Inner(Undone::NotFinal)) => teller.pass_on(),
+            Ok(_) | Err(Failure::Inner(Undone::NotFinal)) => teller.pass_on().await,
             Err(Failure::Inner(Undone::Failed(error))) => teller.tell(Err(error)),
             Err(Failure::Inner(Undone::BrokeOff(error))) => teller.break_off(error).await,
             Err(Failure::Resil(Error::ResultUnrecorded { .. })) if !teller.is_streamed() => {
@@ -251,7 +252,7 @@ async fn copied(
             }
         }
         // Nobody listens any more once the client has left; the work goes on.
-        let _ = sends.send(Ok(frame)).await;
+        let _ = sends.send(Part::Frame(frame)).await;
     }
     Ok(left.map(|_| copy.freeze()))
 }
@@ -286,7 +287,16 @@ enum Undone<E> {
     BrokeOff(BoxError),
 }
 
-type Sends = mpsc::Sender<Result<Frame<Bytes>, BoxError>>;
+/// What goes out of a stream.
+enum Part {
+    Frame(Frame<Bytes>),
+    BrokeOff(BoxError),
+    End,
+}
+
+const CUT_SHORT: &str = "the service ended before its answer did";
+
+type Sends = mpsc::Sender<Part>;
 type HttpOutcome<R, E> = Result<Response<AnsweredBody<R>>, E>;
 
 /// Tells the request its answer: once, and not before it may be heard.
@@ -294,7 +304,7 @@ struct Teller<R, E> {
     tells: Mutex<Option<oneshot::Sender<HttpOutcome<R, E>>>>,
     /// A whole answer, until it is recorded.
     made: Mutex<Option<Response<Bytes>>>,
-    /// A stream that has begun. It ends when this is dropped.
+    /// A stream that has begun. Dropped without a [`Part::End`], it breaks off.
     sends: Mutex<Option<Sends>>,
 }
 
@@ -320,15 +330,28 @@ impl<R, E> Teller<R, E> {
     fn stream(&self, head: response::Parts) -> Sends {
         let (sends, frames) = mpsc::channel(1);
         *self.sends.lock() = Some(sends.clone());
-        let frames = stream::unfold(frames, async |mut frames| Some((frames.recv().await?, frames)));
+        let frames = stream::unfold(Some(frames), async |frames: Option<mpsc::Receiver<Part>>| {
+            let mut frames = frames?;
+            match frames.recv().await {
+                Some(Part::Frame(frame)) => Some((Ok(frame), Some(frames))),
+                Some(Part::BrokeOff(error)) => Some((Err(error), None)),
+                Some(Part::End) => None,
+                None => Some((Err(CUT_SHORT.into()), None)),
+            }
+        });
         let body = StreamBody::new(frames).boxed_unsync();
         self.tell(Ok(Response::from_parts(head, Either::Right(body))));
         sends
     }
 
-    fn pass_on(&self) {
-        if let Some(made) = self.made.lock().take() {
+    /// It is recorded, or need not be: the rest may be heard.
+    async fn pass_on(&self) {
+        let (made, sends) = (self.made.lock().take(), self.sends.lock().take());
+        if let Some(made) = made {
             self.tell(Ok(made.map(whole)));
+        }
+        if let Some(sends) = sends {
+            let _ = sends.send(Part::End).await;
         }
     }
 
@@ -336,7 +359,7 @@ impl<R, E> Teller<R, E> {
     async fn break_off(&self, error: BoxError) {
         let sends = self.sends.lock().take();
         if let Some(sends) = sends {
-            let _ = sends.send(Err(error)).await;
+            let _ = sends.send(Part::BrokeOff(error)).await;
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
+use futures_util::FutureExt;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::Either;
@@ -14,6 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{AnsweredBody, add, problem};
+use crate::error::Error;
 use crate::http::{Limited, Problem, Reset, Shown};
 use crate::limiter::Limiter;
 use crate::tower::call_ready;
@@ -54,7 +57,8 @@ type Refunds = dyn Fn(u16) -> bool + Send + Sync;
 /// Returns 429 when the limit of the caller's tier is exhausted; every answer says what is left: `RateLimit`, `RateLimit-Policy`,
 /// `X-RateLimit-*`, and `Retry-After` for a refusal. See the [module](crate::http).
 ///
-/// If the limiter cannot decide (the server is away, and the limit says `closed`), that is the answer.
+/// If the limiter cannot decide (the server is away, and the limit says `closed`), that is the answer. A cost or a key that no limit
+/// takes is a fault of the service: 500.
 #[derive(Clone)]
 pub struct HttpRateLimitLayer {
     tier: Arc<TierOf>,
@@ -84,7 +88,7 @@ impl HttpRateLimitLayer {
     }
 
     /// Gives the cost back after answers with these statuses: `|status| status >= 500`. Headers say what was left before that. A
-    /// service that fails without an answer counts as 500.
+    /// service that fails or panics without an answer counts as 500. A client that hangs up gets nothing back.
     #[must_use]
     pub fn refund(mut self, refund: impl Fn(u16) -> bool + Send + Sync + 'static) -> Self {
         self.refund = Some(Arc::new(refund));
@@ -103,6 +107,10 @@ impl HttpRateLimitLayer {
         };
         let verdict = match tier.limiter.check_n(&tier.key, tier.cost).await {
             Ok(verdict) => verdict,
+            Err(error @ (Error::InvalidArgument(_) | Error::InvalidPolicy { .. })) => {
+                tracing::error!(%error, "the tier of a request cannot be used");
+                return Ok(problem(&Problem::of(&Error::Internal(error.to_string()))));
+            }
             Err(error) => return Ok(problem(&Problem::of(&error))),
         };
         let reset = if self.is_reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
@@ -111,8 +119,13 @@ impl HttpRateLimitLayer {
         let answered = match &limited.refusal {
             Some(refusal) => Ok(problem(refusal)),
             None => {
-                let answered = call_ready(service, request).await;
-                self.settle(&tier, answered.as_ref().map_or(500, |response| response.status().as_u16())).await;
+                let ended = AssertUnwindSafe(call_ready(service, request)).catch_unwind().await;
+                let status = match &ended {
+                    Ok(Ok(response)) => response.status().as_u16(),
+                    Ok(Err(_)) | Err(_) => 500,
+                };
+                self.settle(&tier, status).await;
+                let answered = ended.unwrap_or_else(|panic| resume_unwind(panic));
                 answered.map(|response| response.map(Either::Left))
             }
         };
