@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { connect, handleAll, telemetry } from 'resil';
-import { Clock } from 'resil/testing';
+import { Clock, Script } from 'resil/testing';
 import { startServer } from './servers.mjs';
 
 /** Longer than anything here takes, on a machine that has much else to do. */
@@ -69,6 +69,12 @@ onBoth('a document that is missing by mistake is not stored', async (url) => {
   await assert.rejects(client.policyOr('pay'), /settings must be an object, got undefined/);
   for (const call of [policies.list(1), policies.watch({}), policies.get('pay', 1, 2), policies.history('pay', 1)]) await assert.rejects(call, /takes \d arguments?, got/);
   assert.equal((await policies.get('pay')).version, 1n);
+});
+
+test('a version above 2^53 is not rounded', async () => {
+  const stored = ['version', 9_007_199_254_740_993n, 'policy', '{"breaker":{"version":7}}', 'at_ms', 5, 'actor', 'ann', 'reason', '"version":8'];
+  const found = await new Script().reply(stored).connect().policies.get('pay');
+  assert.deepEqual([found.version, found.policy, found.reason], [9_007_199_254_740_993n, '{"breaker":{"version":7}}', '"version":8']);
 });
 
 onBoth('calls are shed by their priority', async (url) => {
