@@ -58,6 +58,22 @@ onBoth('a document that is wrong is named by its path', async (url) => {
   await assert.rejects(policies.set('pay', 7), /document/);
 });
 
+onBoth('a bare number is refused in documents, and means milliseconds in code', async (url) => {
+  const client = await connect(url);
+  const unit = { code: 'INVALID_POLICY', message: /timeout.total must have a unit/ };
+  for (const document of [{ timeout: { total: 2 } }, { timeout: { total: 0.5 } }, '{"timeout":{"total":2}}', { timeout: { total: '2' } }]) {
+    await assert.rejects(client.policies.set('pay', document), unit);
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'resil-units-'));
+  const path = join(folder, 'policies.yaml');
+  writeFileSync(path, 'policies: { pay: { timeout: { total: 2 } } }');
+  assert.throws(() => client.policies.open(path), unit);
+  assert.throws(() => client.policies(path), unit);
+  rmSync(folder, { recursive: true });
+  assert.deepEqual(await client.policies.list(), []);
+  await assert.rejects(client.policy('code', { timeout: { total: 30 } }).call(() => sleep(BOUND, undefined, { ref: false })), { code: 'TIMEOUT' });
+});
+
 onBoth('a document that is missing by mistake is not stored', async (url) => {
   const client = await connect(url);
   const { policies } = client;
