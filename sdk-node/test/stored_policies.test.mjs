@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { connect, handleAll, telemetry } from 'resil';
-import { Clock } from 'resil/testing';
+import { Clock, Script } from 'resil/testing';
 import { startServer } from './servers.mjs';
 
 /** Longer than anything here takes, on a machine that has much else to do. */
@@ -58,6 +58,22 @@ onBoth('a document that is wrong is named by its path', async (url) => {
   await assert.rejects(policies.set('pay', 7), /document/);
 });
 
+onBoth('a bare number is refused in documents, and means milliseconds in code', async (url) => {
+  const client = await connect(url);
+  const unit = { code: 'INVALID_POLICY', message: /timeout.total must have a unit/ };
+  for (const document of [{ timeout: { total: 2 } }, { timeout: { total: 0.5 } }, '{"timeout":{"total":2}}', { timeout: { total: '2' } }]) {
+    await assert.rejects(client.policies.set('pay', document), unit);
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'resil-units-'));
+  const path = join(folder, 'policies.yaml');
+  writeFileSync(path, 'policies: { pay: { timeout: { total: 2 } } }');
+  assert.throws(() => client.policies.open(path), unit);
+  assert.throws(() => client.policies(path), unit);
+  rmSync(folder, { recursive: true });
+  assert.deepEqual(await client.policies.list(), []);
+  await assert.rejects(client.policy('code', { timeout: { total: 30 } }).call(() => sleep(BOUND, undefined, { ref: false })), { code: 'TIMEOUT' });
+});
+
 onBoth('a document that is missing by mistake is not stored', async (url) => {
   const client = await connect(url);
   const { policies } = client;
@@ -69,6 +85,12 @@ onBoth('a document that is missing by mistake is not stored', async (url) => {
   await assert.rejects(client.policyOr('pay'), /settings must be an object, got undefined/);
   for (const call of [policies.list(1), policies.watch({}), policies.get('pay', 1, 2), policies.history('pay', 1)]) await assert.rejects(call, /takes \d arguments?, got/);
   assert.equal((await policies.get('pay')).version, 1n);
+});
+
+test('a version above 2^53 is not rounded', async () => {
+  const stored = ['version', 9_007_199_254_740_993n, 'policy', '{"breaker":{"version":7}}', 'at_ms', 5, 'actor', 'ann', 'reason', '"version":8'];
+  const found = await new Script().reply(stored).connect().policies.get('pay');
+  assert.deepEqual([found.version, found.policy, found.reason], [9_007_199_254_740_993n, '{"breaker":{"version":7}}', '"version":8']);
 });
 
 onBoth('calls are shed by their priority', async (url) => {

@@ -72,6 +72,25 @@ def test_a_document_that_is_wrong_is_named_by_its_path(url: str) -> None:
         policies.set("pay", 7).wait()  # type: ignore[arg-type]
 
 
+def test_a_bare_number_is_refused_in_documents_and_means_seconds_in_code(url: str, tmp_path: Path) -> None:
+    client = resil.connect(url).wait()
+    unit = "timeout.total must have a unit"
+    for document in ({"timeout": {"total": 2}}, {"timeout": {"total": 0.5}}, '{"timeout": {"total": 2}}', {"timeout": {"total": "2"}}):
+        with pytest.raises(resil.InvalidPolicyError, match=unit):
+            client.policies.set("pay", document).wait()
+    path = tmp_path / "policies.yaml"
+    path.write_text("policies: { pay: { timeout: { total: 2 } } }")
+    with pytest.raises(resil.InvalidPolicyError, match=unit):
+        client.policies.open(path)
+    with pytest.raises(resil.InvalidPolicyError, match=unit):
+        client.policies(path)
+    assert client.policies.list().wait() == []
+    policy, begun = client.policy("code", timeout={"total": 0.05}), time.monotonic()
+    with pytest.raises(resil.TimeoutError):
+        policy.call(lambda: time.sleep(1))
+    assert time.monotonic() - begun < 0.9, "seconds, not milliseconds; and not fifty of them"
+
+
 def test_a_followed_policy_changes_with_what_is_stored(url: str, run: Any) -> None:
     async def main() -> None:
         operator, service = await resil.connect(url), await resil.connect(url)

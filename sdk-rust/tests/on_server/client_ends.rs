@@ -47,7 +47,7 @@ async fn a_client_that_is_ready_reaches_its_server() {
     for round in 0..10 {
         client.wait_ready(ms(20_000)).await.expect("it comes back");
         limiter.check("ann").await.unwrap_or_else(|error| panic!("it was ready in round {round}: {error}"));
-        // Nobody has told the client yet when it is asked.
+        // The client does not know of it yet when it is asked.
         relay.cut();
     }
 }
