@@ -40,7 +40,7 @@ class Said:
 
 async def work(client: resil.Client, said: Said) -> None:
     """Messages with secrets in payload, headers and aggregate, whose handlers fail, drop and give up with secrets in their errors."""
-    letters = client.dead_letters("orders")
+    letters = client.dead_letters("planted")
     fates = ["done", "retried", "dead", "dropped"]
     for fate in fates:
         await letters.fail(fate, "hunter2-first-error", payload=f"{fate} hunter2-payload", aggregate="hunter2-customer", count="not-counted")
@@ -57,7 +57,7 @@ async def work(client: resil.Client, said: Said) -> None:
         if fate == "dropped":
             raise resil.WorkError("hunter2-error", "drop")
 
-    worker = client.worker("orders", source={"type": "ledger", "name": "orders"})
+    worker = client.worker("planted", source={"type": "ledger", "name": "planted"})
 
     async def run() -> Any:
         return await worker.run(handle)
@@ -73,8 +73,8 @@ async def work(client: resil.Client, said: Said) -> None:
 async def connect_elsewhere(client: resil.Client, said: Said) -> None:
     """Brokers and databases that are not there, with passwords in their addresses."""
     places = [
-        {"type": "rabbit", "url": "amqp://shop:hunter2@127.0.0.1:1/%2f", "queue": "orders"},
-        {"type": "outbox", "url": "postgres://shop:hunter2@127.0.0.1:1/shop", "table": "orders"},
+        {"type": "rabbit", "url": "amqp://shop:hunter2@127.0.0.1:1/%2f", "queue": "planted"},
+        {"type": "outbox", "url": "postgres://shop:hunter2@127.0.0.1:1/shop", "table": "planted"},
     ]
 
     async def handle(_message: resil.WorkerMessage) -> None: ...

@@ -84,11 +84,15 @@ def test_an_upcaster_that_returns_something_else_makes_its_message_dead() -> Non
     upcasters = resil.Upcasters().step("order", 1, lambda payload: 7)  # type: ignore[arg-type, return-value]
     ledger = client.dead_letters(LEDGER)
 
+    worker = client.worker(LEDGER, upcasters=upcasters, workers=2)
+
     def until_dead(message: resil.WorkerMessage) -> None:
         while ledger.info().wait()["dead"] < 1 and message.time_left > 240:
             time.sleep(0.01)
+        # Not before: a worker that stops gives back what it has not begun.
+        worker.stop()
 
-    report = until_handled(client.worker(LEDGER, upcasters=upcasters, workers=2), 1, until_dead)
+    report = worker.run(until_dead)
     assert report["done"] == 1
     info = ledger.get("shop/0").wait()
     assert info is not None
@@ -105,6 +109,10 @@ def test_a_dropped_message_is_counted_logged_and_told_of(caplog: pytest.LogCaptu
 
     with caplog.at_level(logging.WARNING, logger="resil"):
         report = until_handled(worker, 1, handle)
+    # Hooks run on a thread of their own.
+    end = time.monotonic() + 20
+    while not told and time.monotonic() < end:
+        time.sleep(0.01)
     client.shutdown().wait()
     switch.close()
     assert report["dropped"] == 1

@@ -75,7 +75,7 @@ fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
     plain_keys(&server, size(100_000, 1_000_000));
     each(&mut connection, size(20_000, 200_000), |number| format!("RES.LOCK ACQUIRE l{number} owner 10000s"));
     each(&mut connection, size(20_000, 100_000), |number| format!("RES.BREAKER FORCE b{number} OPEN"));
-    each(&mut connection, size(10_000, 100_000), |number| format!("RES.BULKHEAD ENTER k{number} owner 5 10000s"));
+    each(&mut connection, size(10_000, 100_000), |number| format!("RES.BULKHEAD ENTER bulk{number} owner 5 10000s"));
     let policy = r#"{"circuitBreaker":{},"rateLimit":{"limit":1000000,"period":"1s"}}"#;
     each(&mut connection, size(5_000, 50_000), |number| format!("RES.POLICY SET p{number} {policy}"));
     each(&mut connection, size(5_000, 50_000), |number| format!("RES.DLQ FAIL d{number} id ERROR e PAYLOAD p"));
