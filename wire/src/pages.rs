@@ -255,7 +255,7 @@ pub const SFLIGHT_HELP_LINES: &[&str] = &[
     "    Reply: [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS].",
     "RES.SFLIGHT MGET name key [key ...]",
     "    Gets the values of several keys under one name.",
-    "    Reply: for each key [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...], [BUSY, ...], [MISS] or nil.",
+    "    Reply: for each key [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...], [MISS] or nil.",
     "RES.SFLIGHT PUBLISH key token ttl [UNDER name [TAG tag ...]] <[STALE d] VALUE bytes | EMPTY | ERROR text>",
     "    Brings what the leader loaded; all followers get it.",
     "    Reply: [PUBLISHED, followers] or [LOST, reason].",
