@@ -123,7 +123,7 @@ async fn bare_rabbit(url: &str, messages: u64, every: u64) -> Drained {
 }
 
 async fn drain<S: Source>(client: &Client, name: &str, source: S, messages: u64) -> Drained {
-    let worker = client.worker(name, WorkerSettings::new().workers(5).retries(false)).expect("a worker");
+    let worker = client.worker(name, WorkerSettings::new()).expect("a worker");
     let (stop, handled, watch) = (worker.stopper(), AtomicU64::new(0), Arc::new(OnceLock::new()));
     let first = Arc::clone(&watch);
     let handler = move |_| {

@@ -35,9 +35,12 @@ use resil_core::limits::TEXT_MAX;
 use tokio::task::futures::TaskLocalFuture;
 
 use crate::idempotency::token::shortened;
+use crate::worker::WorkerMessage;
 
 tokio::task_local! {
     static CURRENT: Arc<str>;
+    /// Says what a report is about only if there is one: most messages lead to none.
+    static OF_MESSAGE: Arc<WorkerMessage>;
 }
 
 type TraceSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -55,6 +58,14 @@ pub fn correlated<F: Future>(text: impl AsRef<str>, future: F) -> Correlated<F> 
     CURRENT.scope(shortened(text.as_ref(), TEXT_MAX).into(), future)
 }
 
+/// The same with the trace of a message, which is read when it is needed. [`correlated`] inside of `future` counts before it.
+pub(crate) fn correlated_by<F: Future>(
+    message: Arc<WorkerMessage>,
+    future: F,
+) -> TaskLocalFuture<Arc<WorkerMessage>, F> {
+    OF_MESSAGE.scope(message, future)
+}
+
 /// The trace id of a W3C `traceparent` header. `None` if it is none, or all zeros.
 pub fn trace_id(traceparent: &str) -> Option<&str> {
     resil_wire::trace::of_traceparent(traceparent)
@@ -63,7 +74,9 @@ pub fn trace_id(traceparent: &str) -> Option<&str> {
 /// What a report that is made now is about.
 pub(crate) fn current() -> Option<Arc<str>> {
     let said = CURRENT.try_with(Arc::clone).ok();
-    said.or_else(|| SOURCE.get().and_then(|source| source()).map(|text| shortened(&text, TEXT_MAX).into()))
+    let of_message = || OF_MESSAGE.try_with(|message| shortened(message.correlation(), TEXT_MAX).into()).ok();
+    said.or_else(of_message)
+        .or_else(|| SOURCE.get().and_then(|source| source()).map(|text| shortened(&text, TEXT_MAX).into()))
         .filter(|text: &Arc<str>| !text.is_empty())
 }
 

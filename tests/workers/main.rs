@@ -4,6 +4,7 @@ mod broker_restarts;
 mod campaign;
 mod conformance;
 mod failover;
+mod hostile;
 mod places;
 mod publishing;
 mod rabbit;

@@ -7,6 +7,7 @@
 //! A message is settled for its worker before its source knows; a crash in between delivers it again, as one before it would. Where order matters
 //! nothing is gathered: a message is acknowledged before the next of its aggregate begins.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use super::handling::MessageEnd;
 use super::looping::WorkerRun;
 use super::source::{IncomingMessage, Source};
+use super::verdict::GIVEN_BACK_FOR;
+use crate::clock::Moment;
 
 /// How long an acknowledgement waits for others.
 const GATHER: Duration = Duration::from_millis(1);
@@ -29,6 +32,13 @@ pub(super) struct SettledMessage<R> {
     pub end: MessageEnd,
 }
 
+/// A message that can neither be settled nor tried again at once.
+pub(super) struct KeptMessage<R> {
+    pub until: Moment,
+    pub message: Arc<IncomingMessage>,
+    pub receipt: R,
+}
+
 pub(super) struct Acknowledgements<S: Source> {
     source: Arc<S>,
     at_once: usize,
@@ -37,6 +47,9 @@ pub(super) struct Acknowledgements<S: Source> {
     is_ticking: AtomicBool,
     /// Held while what did not fill a batch is sent: the last flush waits for one that is under way.
     flushing: AsyncMutex<()>,
+    /// The one that is kept for longest first.
+    kept: Mutex<VecDeque<KeptMessage<S::Receipt>>>,
+    keeping: Notify,
 }
 
 impl<S: Source> Acknowledgements<S> {
@@ -48,36 +61,43 @@ impl<S: Source> Acknowledgements<S> {
             begun: Notify::new(),
             is_ticking: AtomicBool::default(),
             flushing: AsyncMutex::default(),
+            kept: Mutex::default(),
+            keeping: Notify::new(),
         }
     }
 
-    pub async fn add<F>(&self, running: &WorkerRun<F>, settled: SettledMessage<S::Receipt>) {
+    /// What is to be sent now, by who brought the last of it.
+    pub fn add(&self, settled: SettledMessage<S::Receipt>) -> Option<Vec<SettledMessage<S::Receipt>>> {
         if self.at_once == 1 {
-            let SettledMessage { message, receipt, end } = settled;
-            let told = self.source.acknowledge(receipt).await;
-            return running.note_acknowledged(&message, end, told);
+            return Some(vec![settled]);
         }
         let full = {
             let mut pending = self.pending.lock();
             pending.push(settled);
-            (pending.len() >= self.at_once).then(|| std::mem::take(&mut *pending))
+            (pending.len() >= self.at_once).then(|| std::mem::replace(&mut *pending, Vec::with_capacity(self.at_once)))
         };
-        match full {
-            Some(full) => self.send(running, full).await,
-            None if !self.is_ticking.swap(true, Ordering::SeqCst) => self.begun.notify_one(),
-            None => {}
+        if full.is_none() && !self.is_ticking.load(Ordering::Relaxed) && !self.is_ticking.swap(true, Ordering::SeqCst) {
+            self.begun.notify_one();
         }
+        full
     }
 
-    async fn send<F>(&self, running: &WorkerRun<F>, batch: Vec<SettledMessage<S::Receipt>>) {
+    pub async fn send<F>(&self, running: &WorkerRun<F>, batch: Vec<SettledMessage<S::Receipt>>) {
         let (mut messages, mut receipts) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for SettledMessage { message, receipt, end } in batch {
             messages.push((message, end));
             receipts.push(receipt);
         }
         let told = self.source.acknowledge_all(receipts).await;
+        let mut ends = [0; MessageEnd::COUNT];
         for ((message, end), told) in messages.iter().zip(told) {
-            running.note_acknowledged(message, *end, told);
+            match told {
+                Ok(()) => ends[*end as usize] += 1,
+                told => running.note_acknowledged(message, *end, told),
+            }
+        }
+        for (end, count) in MessageEnd::ALL.into_iter().zip(ends).filter(|(_, count)| *count > 0) {
+            running.count_many(end, count);
         }
     }
 
@@ -92,21 +112,67 @@ impl<S: Source> Acknowledgements<S> {
         is_some
     }
 
-    /// Sends what did not fill a batch in time. Turns only while there is something.
-    pub async fn tick<F>(self: Arc<Self>, running: Arc<WorkerRun<F>>) {
-        loop {
-            self.begun.notified().await;
-            loop {
-                tokio::time::sleep(GATHER).await;
-                if self.flush(&running).await {
-                    continue;
-                }
-                self.is_ticking.store(false, Ordering::SeqCst);
-                // What came between the look and the store has not woken anybody.
-                if self.pending.lock().is_empty() || self.is_ticking.swap(true, Ordering::SeqCst) {
-                    break;
-                }
-            }
+    /// Back if there are many already, whose payloads may be large, or if order matters.
+    pub fn keep<F>(
+        &self,
+        running: &WorkerRun<F>,
+        message: KeptMessage<S::Receipt>,
+    ) -> Result<(), KeptMessage<S::Receipt>> {
+        let settings = &running.worker.settings;
+        let mut kept = self.kept.lock();
+        if settings.ordered || kept.len() >= settings.workers as usize * 2 {
+            return Err(message);
         }
+        kept.push_back(message);
+        self.keeping.notify_one();
+        Ok(())
+    }
+
+    /// Gives back what is kept, when its time has come.
+    pub async fn give_back_kept<F>(&self, running: &WorkerRun<F>) {
+        loop {
+            let until = self.kept.lock().front().map(|kept| kept.until);
+            let Some(until) = until else {
+                self.keeping.notified().await;
+                continue;
+            };
+            let clock = running.worker.client.clock();
+            clock.sleep(until.saturating_sub(clock.now())).await;
+            self.give_back_first(running).await;
+        }
+    }
+
+    /// At the end: whatever its time is.
+    pub async fn give_back_all<F>(&self, running: &WorkerRun<F>) {
+        while self.give_back_first(running).await {}
+    }
+
+    async fn give_back_first<F>(&self, running: &WorkerRun<F>) -> bool {
+        let first = self.kept.lock().pop_front();
+        let Some(KeptMessage { message, receipt, .. }) = first else { return false };
+        let told = self.source.give_back(receipt, GIVEN_BACK_FOR).await;
+        running.note_acknowledged(&message, MessageEnd::GivenBack, told);
+        true
+    }
+
+    /// Whether they are gathered at all.
+    pub fn gathers(&self) -> bool {
+        self.at_once > 1
+    }
+
+    /// Returns when there is something that did not fill a batch.
+    pub async fn begun(&self) {
+        self.begun.notified().await;
+    }
+
+    /// Sends what did not fill a batch in time. False: there is nothing more.
+    pub async fn turn<F>(&self, running: &WorkerRun<F>) -> bool {
+        tokio::time::sleep(GATHER).await;
+        if self.flush(running).await {
+            return true;
+        }
+        self.is_ticking.store(false, Ordering::SeqCst);
+        // What came between the look and the store has not woken anybody.
+        !self.pending.lock().is_empty() && !self.is_ticking.swap(true, Ordering::SeqCst)
     }
 }

@@ -9,14 +9,15 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::acknowledging::{Acknowledgements, SettledMessage};
+use super::acknowledging::{Acknowledgements, KeptMessage, SettledMessage};
 use super::headers::fresh_id;
+use super::leading::HeldLead;
 use super::looping::WorkerRun;
 use super::message::WorkerMessage;
 use super::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source};
 use super::upcast::Upcasted;
 use super::verdict::{GIVEN_BACK_FOR, WorkError, WorkVerdict};
-use crate::correlation::correlated;
+use crate::correlation::correlated_by;
 use crate::dead_letters::{FailVerdict, FailureNote, Letter, ParkVerdict};
 use crate::error::{Error, Failure};
 use crate::isolate::{self, Ended};
@@ -52,6 +53,17 @@ pub(super) enum MessageEnd {
 
 impl MessageEnd {
     pub const COUNT: usize = Self::Unsettled as usize + 1;
+    /// In the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Done,
+        Self::Retried,
+        Self::Dead,
+        Self::Dropped,
+        Self::GivenBack,
+        Self::Known,
+        Self::Stale,
+        Self::Unsettled,
+    ];
 }
 
 /// What is to be told to the source.
@@ -63,10 +75,20 @@ enum SettleAs {
     Failed(FailureNote),
 }
 
+/// What became of a failure in the ledger.
+enum RecordedAs {
+    Told(FailVerdict),
+    /// It does not take this message, now or later.
+    Refused,
+    /// The worker stops.
+    Stopping,
+}
+
 pub(super) struct Handling<'a, S: Source, F> {
     pub running: &'a WorkerRun<F>,
     pub source: &'a S,
     pub acknowledgements: &'a Acknowledgements<S>,
+    pub held: &'a HeldLead,
 }
 
 impl<S, F, Fut> Handling<'_, S, F>
@@ -126,7 +148,8 @@ where
                 // Another message has its id, so it is not known.
                 Some(Err(Error::LedgerConflict { .. })) => None,
                 Some(Err(error)) => {
-                    self.keep_away(message, &error).await;
+                    self.say_refused(message, &error);
+                    self.sleep(UNSTORABLE_FOR).await;
                     Some(SettleAs::GivenBack(GIVEN_BACK_FOR))
                 }
                 None => Some(SettleAs::GivenBack(Duration::ZERO)),
@@ -201,15 +224,14 @@ where
             )
         };
         let span = watch.as_ref().map_or_else(of_message, |watch| watch.span().in_scope(of_message));
-        // A trace goes along with what the handler reports to breakers; without one, the id of the request does.
-        let traceparent = message.traceparent().filter(|_| message.trace_id().is_some());
-        let correlation = traceparent.unwrap_or(message.header_id()).to_owned();
-        let handled = isolate::run(&cancel, || correlated(correlation, self.under_policy(&message)).instrument(span));
+        let about = Arc::clone(&message);
+        let handled = isolate::run(&cancel, || correlated_by(about, self.under_policy(&message)).instrument(span));
         let mut handled = std::pin::pin!(handled);
         let lost = self.source.lost(receipt);
         let ended = tokio::select! {
             biased;
             ended = &mut handled => ended,
+            () = self.waits() => Ended::Cancelled,
             () = self.running.cut_off.cancelled() => {
                 cancel.cancel();
                 handled.await
@@ -224,7 +246,9 @@ where
             }
         };
         cancel.cancel();
-        self.running.meters.seconds.record(clock.now().saturating_sub(begun));
+        let took = clock.now().saturating_sub(begun);
+        self.running.note_took(took);
+        self.running.meters.seconds.record(took);
         if let Some(watch) = watch {
             watch.end(match &ended {
                 Ended::Returned(Ok(())) => CallEnding::OK,
@@ -240,6 +264,14 @@ where
             Ended::Panicked(text) => self.failed(&WorkError::retry(format!("the handler crashed: {text}"))),
             Ended::Cancelled => SettleAs::GivenBack(Duration::ZERO),
         }
+    }
+
+    /// Never returns. Polled when a handler waits for something.
+    fn waits(&self) -> impl Future<Output = ()> {
+        std::future::poll_fn(|_| {
+            self.held.pass_on();
+            std::task::Poll::Pending
+        })
     }
 
     async fn under_policy(&self, message: &Arc<WorkerMessage>) -> Result<(), WorkError> {
@@ -296,15 +328,20 @@ where
                     return self.running.count(MessageEnd::Unsettled);
                 }
                 FailedWhere::Elsewhere(receipt) => match self.record(&message, &note).await {
-                    Some(verdict) => (self.say(id, &verdict), receipt),
-                    None => return self.give_back(&message, receipt, GIVEN_BACK_FOR).await,
+                    RecordedAs::Told(verdict) => (self.say(id, &verdict), receipt),
+                    RecordedAs::Refused => return self.keep(message, receipt).await,
+                    RecordedAs::Stopping => return self.give_back(&message, receipt, GIVEN_BACK_FOR).await,
                 },
             },
         };
-        self.acknowledgements.add(self.running, SettledMessage { message, receipt, end }).await;
+        if let Some(full) = self.acknowledgements.add(SettledMessage { message, receipt, end }) {
+            self.held.pass_on();
+            self.acknowledgements.send(self.running, full).await;
+        }
     }
 
     async fn give_back(&self, message: &IncomingMessage, receipt: S::Receipt, delay: Duration) {
+        self.held.pass_on();
         let told = self.source.give_back(receipt, delay).await;
         self.running.note_acknowledged(message, MessageEnd::GivenBack, told);
     }
@@ -325,31 +362,41 @@ where
         }
     }
 
-    /// Records a failure in the ledger, however long that takes. `None`: it cannot be, and the message must go back.
-    async fn record(&self, message: &IncomingMessage, note: &FailureNote) -> Option<FailVerdict> {
+    /// What the ledger refuses goes back after a while. It keeps no worker from other messages, unless there are many of its like.
+    async fn keep(&self, message: Arc<IncomingMessage>, receipt: S::Receipt) {
+        let until = self.running.worker.client.clock().now().saturating_add(UNSTORABLE_FOR);
+        if let Err(KeptMessage { message, receipt, .. }) =
+            self.acknowledgements.keep(self.running, KeptMessage { until, message, receipt })
+        {
+            self.sleep(UNSTORABLE_FOR).await;
+            self.give_back(&message, receipt, GIVEN_BACK_FOR).await;
+        }
+    }
+
+    /// Records a failure in the ledger, however long that takes.
+    async fn record(&self, message: &IncomingMessage, note: &FailureNote) -> RecordedAs {
         let ledger = &self.running.worker.ledger;
         let mut letter = letter(message);
         loop {
             let told = self.until_told(async || storable(ledger.fail(&letter, note.clone()).await));
-            match told.await? {
-                Ok(verdict) => return Some(verdict),
+            match told.await {
+                None => return RecordedAs::Stopping,
+                Some(Ok(verdict)) => return RecordedAs::Told(verdict),
                 // Two messages of one id: each is kept, and neither is lost.
-                Err(Error::LedgerConflict { .. }) if letter.id == message.id => {
+                Some(Err(Error::LedgerConflict { .. })) if letter.id == message.id => {
                     letter.id = second_id(message);
                 }
-                Err(error) => {
-                    self.keep_away(message, &error).await;
-                    return None;
+                Some(Err(error)) => {
+                    self.say_refused(message, &error);
+                    return RecordedAs::Refused;
                 }
             }
         }
     }
 
-    /// What the ledger refuses stays with its source, and is not tried again at once.
-    async fn keep_away(&self, message: &IncomingMessage, error: &Error) {
+    fn say_refused(&self, message: &IncomingMessage, error: &Error) {
         let (queue, id) = (&*self.running.worker.name, &message.id);
         tracing::error!(queue, id, %error, "the ledger refuses a message, which stays with its source");
-        self.sleep(UNSTORABLE_FOR).await;
     }
 
     /// Asks the ledger until it answers. Meanwhile nothing is taken. `None`: the worker stops.
@@ -359,6 +406,7 @@ where
     {
         let worker = &self.running.worker;
         let mut delays = LEDGER_AWAY.delays();
+        self.held.pass_on();
         loop {
             let error = match ask().await {
                 Ok(told) => {
@@ -382,6 +430,7 @@ where
 
     /// False: the worker stops.
     async fn sleep(&self, span: Duration) -> bool {
+        self.held.pass_on();
         tokio::select! {
             biased;
             () = self.running.stopping.cancelled() => false,

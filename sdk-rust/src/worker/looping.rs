@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::Worker;
 use super::acknowledging::Acknowledgements;
 use super::handling::{Handling, MessageEnd};
+use super::leading::{HeldLead, Lead};
 use super::ledger::LedgerSource;
 use super::message::WorkerMessage;
 use super::source::{Incoming, IncomingMessage, Source, SourceError};
@@ -34,6 +35,8 @@ const GIVE_BACK_BOUND: Duration = Duration::from_secs(5);
 const TURN_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker looks whether it may take.
 const LOOK: Duration = Duration::from_millis(50);
+/// A handler that returns sooner is quicker than waking another worker.
+const QUICK: Duration = Duration::from_micros(50);
 /// Messages of a ledger that are looked at before a worker begins.
 const LOOKED_AT_MAX: usize = 10_000;
 
@@ -50,12 +53,26 @@ pub(super) struct WorkerRun<F> {
     pub cut_off: CancellationToken,
     /// Of aggregates with messages that are handled here, where order matters.
     aggregates: Mutex<HashMap<String, Arc<AsyncMutex<()>>>>,
+    /// The last handler returned at once.
+    is_quick: AtomicBool,
 }
 
 impl<F> WorkerRun<F> {
     pub fn count(&self, end: MessageEnd) {
-        self.worker.state.ends[end as usize].fetch_add(1, Ordering::Relaxed);
-        self.meters.outcomes[end as usize].increment(1);
+        self.count_many(end, 1);
+    }
+
+    pub fn count_many(&self, end: MessageEnd, messages: u64) {
+        self.worker.state.ends[end as usize].fetch_add(messages, Ordering::Relaxed);
+        self.meters.outcomes[end as usize].increment(messages);
+    }
+
+    /// How long a handler took.
+    pub fn note_took(&self, took: Duration) {
+        let is_quick = took < QUICK;
+        if self.is_quick.load(Ordering::Relaxed) != is_quick {
+            self.is_quick.store(is_quick, Ordering::Relaxed);
+        }
     }
 
     /// What became of a message, by what its source said when it was told.
@@ -133,13 +150,16 @@ where
         stopping: CancellationToken::new(),
         cut_off: CancellationToken::new(),
         aggregates: Mutex::default(),
+        is_quick: AtomicBool::default(),
         handler,
         worker,
     });
     let (mut workers, mut tickers) = (JoinSet::new(), JoinSet::new());
     let intake = Arc::new(Intake::new(&source, running.worker.settings.ordered));
     let retry_intake = retries.as_ref().map(|retries| Arc::new(Intake::new(retries, running.worker.settings.ordered)));
-    tickers.spawn(call.part(Arc::clone(&intake.acknowledgements).tick(Arc::clone(&running))));
+    tickers.spawn(call.part(tick(Arc::clone(&running), Arc::clone(&intake))));
+    let (keeping, kept) = (Arc::clone(&running), Arc::clone(&intake.acknowledgements));
+    tickers.spawn(call.part(async move { kept.give_back_kept(&keeping).await }));
     for _ in 0..at_once {
         workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(&intake))));
         if let Some(intake) = &retry_intake {
@@ -184,6 +204,7 @@ where
     }
     let ending = async {
         intake.acknowledgements.flush(&running).await;
+        intake.acknowledgements.give_back_all(&running).await;
         source.end().await;
     };
     tokio::select! { biased; () = ending => {}, () = clock.sleep(GIVE_BACK_BOUND) => {} }
@@ -206,13 +227,16 @@ struct Intake<S: Source> {
     acknowledgements: Arc<Acknowledgements<S>>,
     /// Held from one message to its turn among those of its aggregate, where order matters.
     turn: Option<AsyncMutex<()>>,
+    lead: Arc<Lead>,
 }
 
 impl<S: Source> Intake<S> {
     fn new(source: &Arc<S>, is_ordered: bool) -> Self {
+        let acknowledgements = Arc::new(Acknowledgements::new(source, is_ordered));
         Self {
             source: Arc::clone(source),
-            acknowledgements: Arc::new(Acknowledgements::new(source, is_ordered)),
+            lead: Arc::new(Lead::new(acknowledgements.gathers())),
+            acknowledgements,
             turn: is_ordered.then(AsyncMutex::default),
         }
     }
@@ -226,11 +250,12 @@ where
     Fut: Future<Output = Result<(), WorkError>> + Send + 'static,
 {
     let state = Arc::clone(&running.worker.state);
+    let held = HeldLead::default();
     while running.may_take().await {
         state.turn();
         let taken = tokio::select! {
             biased;
-            taken = take(&running, &intake) => taken,
+            taken = take(&running, &intake, &held) => taken,
             () = running.stopping.cancelled() => return,
             // There may be nothing to take for hours.
             () = async { running.worker.client.clock().sleep(TURN_EVERY).await } => continue,
@@ -260,7 +285,24 @@ where
         running.meters.running.increment(1.0);
         let _counted = CountedRun(&running);
         let (source, acknowledgements) = (&*intake.source, &*intake.acknowledgements);
-        Handling { running: &*running, source, acknowledgements }.handle(incoming).await;
+        match running.is_quick.load(Ordering::Relaxed) {
+            true => held.begin(),
+            false => held.pass_on(),
+        }
+        Handling { running: &*running, source, acknowledgements, held: &held }.handle(incoming).await;
+    }
+}
+
+/// Sends acknowledgements that did not fill a batch in time, and looks after the lead meanwhile. Turns only while there is something.
+async fn tick<S: Source, F>(running: Arc<WorkerRun<F>>, intake: Arc<Intake<S>>) {
+    let acknowledgements = &intake.acknowledgements;
+    loop {
+        acknowledgements.begun().await;
+        let mut is_more = true;
+        while is_more {
+            is_more = acknowledgements.turn(&running).await;
+            intake.lead.look();
+        }
     }
 }
 
@@ -279,7 +321,9 @@ type WaitingForOthers = std::pin::Pin<Box<dyn Future<Output = OwnedMutexGuard<()
 async fn take<S: Source, F>(
     running: &WorkerRun<F>,
     intake: &Intake<S>,
+    held: &HeldLead,
 ) -> Option<(Incoming<S::Receipt>, Option<WaitingForOthers>)> {
+    intake.lead.follow(held).await;
     let _turn = match &intake.turn {
         Some(turn) => Some(turn.lock().await),
         None => None,

@@ -1,7 +1,7 @@
 //! A message as its handler sees it.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub struct WorkerMessage {
     incoming: Arc<IncomingMessage>,
     payload: Bytes,
     steps: Range<u32>,
-    header_id: String,
+    header_id: OnceLock<String>,
     cancel: CancellationToken,
     until: Moment,
     clock: Clock,
@@ -41,8 +41,7 @@ impl WorkerMessage {
         until: Moment,
         clock: Clock,
     ) -> Self {
-        let header_id = incoming.headers.get(HEADER_ID).map_or_else(fresh_id, str::to_owned);
-        Self { incoming, payload, steps, header_id, cancel, until, clock }
+        Self { incoming, payload, steps, header_id: OnceLock::new(), cancel, until, clock }
     }
 
     /// `source/id`. The key for whatever is to be done once.
@@ -103,7 +102,7 @@ impl WorkerMessage {
 
     /// The id of the request that it began with; a new one if it came without.
     pub fn header_id(&self) -> &str {
-        &self.header_id
+        self.headers().get(HEADER_ID).unwrap_or_else(|| self.header_id.get_or_init(fresh_id))
     }
 
     /// Cancelled when the handler should stop: its deadline, the end of a drain, or the message is not ours any more.
@@ -116,10 +115,15 @@ impl WorkerMessage {
         self.until.saturating_sub(self.clock.now())
     }
 
+    /// What the handler's reports to breakers are about: the trace; without one, the id of the request.
+    pub(crate) fn correlation(&self) -> &str {
+        self.traceparent().filter(|_| self.trace_id().is_some()).unwrap_or_else(|| self.header_id())
+    }
+
     /// What goes along with a message that is sent because of this one: see [`OutgoingMessage::caused_by`](super::OutgoingMessage::caused_by).
     pub(super) fn caused(&self) -> Headers {
         let mut caused = self.headers().caused();
-        caused.set(HEADER_ID, &*self.header_id);
+        caused.set(HEADER_ID, self.header_id());
         caused
     }
 }

@@ -51,6 +51,7 @@ mod feed;
 mod foreign;
 mod handling;
 pub mod headers;
+mod leading;
 mod ledger;
 mod local;
 mod looping;

@@ -26,7 +26,7 @@ use redis::cmd;
 use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::entries::{EntryId, StreamEntry, read_claimed, read_pending, read_read};
+use self::entries::{EntryId, StreamEntry, read_all_pending, read_claimed, read_pending, read_read};
 use self::link::StreamLink;
 pub use self::publisher::StreamPublisher;
 use super::RECONNECT;
@@ -47,6 +47,8 @@ const BLOCK: Duration = Duration::from_secs(1);
 const CLAIM_AT_ONCE: usize = 100;
 /// How many acknowledgements one command has, at most.
 const ACKNOWLEDGED_AT_ONCE: u32 = 100;
+/// Pending entries that are looked at beyond those in hand.
+const PENDING_BESIDE: usize = 1_000;
 
 /// A stream, and how it is read.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -113,6 +115,8 @@ impl StreamSettings {
 pub struct StreamReceipt {
     entry_id: EntryId,
     deliveries: u32,
+    /// Not later than it was delivered.
+    delivered: Instant,
 }
 
 /// Reads a stream as one consumer of its group.
@@ -133,6 +137,8 @@ struct StreamShared {
     reader: AtomicU64,
     /// Fetched, and not settled.
     in_hand: Mutex<HashSet<EntryId>>,
+    /// When what is in hand was last kept from others.
+    freshened: Mutex<Instant>,
 }
 
 impl StreamSource {
@@ -146,6 +152,7 @@ impl StreamSource {
             health: HealthCell::new(),
             reader: AtomicU64::new(0),
             in_hand: Mutex::default(),
+            freshened: Mutex::new(Instant::now()),
             settings,
         });
         // What one read fetches, while as many are handled.
@@ -217,15 +224,14 @@ impl StreamShared {
     ) -> Result<(), SourceError> {
         let StreamSettings { stream, group, reclaim, .. } = &self.settings;
         let (look_every, fresh_every) = (BLOCK.min(*reclaim / 2), *reclaim / 3);
-        let (mut looked, mut freshened) = (None::<Instant>, Instant::now());
+        let mut looked = None::<Instant>;
         let mut cursor = "0-0".to_owned();
         loop {
             if feeder.closed.is_cancelled() {
                 return Ok(());
             }
-            if freshened.elapsed() >= fresh_every {
+            if self.freshened.lock().elapsed() >= fresh_every {
                 self.freshen().await?;
-                freshened = Instant::now();
             }
             let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_much_capacity()).await;
             match is_free {
@@ -242,8 +248,9 @@ impl StreamShared {
             let block = look_every.min(fresh_every).as_millis().max(1) as u64;
             read.arg("GROUP").arg(group).arg(&self.consumer).arg("COUNT").arg(self.settings.prefetch);
             read.arg("BLOCK").arg(block).arg("STREAMS").arg(stream).arg(">");
+            let asked = Instant::now();
             let reply = link::ask_on(reading, &read, BLOCK * 6).await?;
-            self.hand_over(read_read(reply).into_iter().map(|entry| (entry, 1)).collect(), feeder).await;
+            self.hand_over(read_read(reply).into_iter().map(|entry| (entry, 1)).collect(), asked, feeder).await;
         }
     }
 
@@ -254,6 +261,7 @@ impl StreamShared {
         let mut claim = cmd("XAUTOCLAIM");
         claim.arg(stream).arg(group).arg(&self.consumer).arg(reclaim.as_millis() as u64).arg(cursor);
         claim.arg("COUNT").arg(count);
+        let asked = Instant::now();
         let (next, entries) = read_claimed(self.link.ask(&claim).await?);
         let mut claimed = Vec::new();
         for entry in entries {
@@ -265,25 +273,47 @@ impl StreamShared {
             let deliveries = read_pending(self.link.ask(&pending).await?).unwrap_or(2);
             claimed.push((entry, deliveries.max(2)));
         }
-        self.hand_over(claimed, feeder).await;
+        self.hand_over(claimed, asked, feeder).await;
         Ok(next)
     }
 
-    /// What is here is not idle.
+    /// What is here is not idle. What another took over, because this was silent, is let go.
     async fn freshen(&self) -> Result<(), SourceError> {
-        let ids: Vec<EntryId> = self.in_hand.lock().iter().copied().collect();
-        for some in ids.chunks(1_000) {
-            let mut claim = cmd("XCLAIM");
-            claim.arg(&self.settings.stream).arg(&self.settings.group).arg(&self.consumer).arg(0).arg(some);
-            self.link.ask(claim.arg("JUSTID")).await?;
+        let StreamSettings { stream, group, .. } = &self.settings;
+        let (ids, began): (Vec<EntryId>, _) = (self.in_hand.lock().iter().copied().collect(), Instant::now());
+        if !ids.is_empty() {
+            let mut pending = cmd("XPENDING");
+            // Some more than those in hand: replies that were lost on their way are pending, too.
+            pending.arg(stream).arg(group).arg("-").arg("+").arg(ids.len() + PENDING_BESIDE).arg(&self.consumer);
+            let ours = read_all_pending(self.link.ask(&pending).await?);
+            let (ours, lost): (Vec<EntryId>, Vec<EntryId>) = ids.into_iter().partition(|id| ours.contains(id));
+            for some in ours.chunks(1_000) {
+                let mut claim = cmd("XCLAIM");
+                claim.arg(stream).arg(group).arg(&self.consumer).arg(0).arg(some);
+                self.link.ask(claim.arg("JUSTID")).await?;
+            }
+            let mut in_hand = self.in_hand.lock();
+            for id in &lost {
+                in_hand.remove(id);
+            }
         }
+        *self.freshened.lock() = began;
         Ok(())
     }
 
-    async fn hand_over(&self, entries: Vec<(StreamEntry, u32)>, feeder: &Feeder<StreamReceipt>) {
+    /// Whether another may have taken it over. Then it is let go, and is delivered again.
+    fn is_lost(&self, receipt: &StreamReceipt) -> bool {
+        let mut in_hand = self.in_hand.lock();
+        if receipt.delivered.max(*self.freshened.lock()).elapsed() >= self.settings.reclaim {
+            in_hand.remove(&receipt.entry_id);
+        }
+        !in_hand.contains(&receipt.entry_id)
+    }
+
+    async fn hand_over(&self, entries: Vec<(StreamEntry, u32)>, delivered: Instant, feeder: &Feeder<StreamReceipt>) {
         self.in_hand.lock().extend(entries.iter().map(|(entry, _)| entry.id));
         let incoming = entries.into_iter().map(|(entry, deliveries)| {
-            let receipt = StreamReceipt { entry_id: entry.id, deliveries };
+            let receipt = StreamReceipt { entry_id: entry.id, deliveries, delivered };
             Incoming { message: entry.message(&self.settings.stream, deliveries), receipt }
         });
         for refused in feeder.push_all(incoming.collect()).await {
@@ -339,6 +369,10 @@ impl Source for StreamSource {
 
     async fn give_back(&self, receipt: StreamReceipt, delay: Duration) -> Result<(), SourceError> {
         self.shared.give_back(&receipt, delay).await
+    }
+
+    fn is_stale(&self, receipt: &StreamReceipt) -> bool {
+        self.shared.is_lost(receipt)
     }
 
     fn health(&self) -> SourceHealth {

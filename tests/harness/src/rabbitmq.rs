@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -96,6 +97,20 @@ impl RabbitMq {
             std::thread::sleep(Duration::from_millis(20));
             fs::read(&names).is_ok_and(|names| names.windows(entry.len()).any(|window| window == entry))
         });
+    }
+
+    /// Runs `rabbitmqctl`. Panics with what it says when it fails.
+    pub fn control(&self, args: &[&str]) {
+        let output = Command::new(program().with_file_name("rabbitmqctl"))
+            .args(["-n", &self.node()])
+            .args(args)
+            .env("ERL_EPMD_PORT", self.epmd_port.to_string())
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("HOME", self.folder.path())
+            .output()
+            .expect("rabbitmqctl starts");
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{args:?}: {}{}", said(&output.stdout), said(&output.stderr));
     }
 
     /// Ends it as a crash would.

@@ -33,6 +33,8 @@ use crate::worker::{OutgoingMessage, RECONNECT};
 
 /// How long Postgres may take for one statement.
 const BOUND: Duration = Duration::from_secs(5);
+/// After which it gives up by itself: nobody reads what comes later, and a table that is locked for an hour must not gather statements that wait for it.
+const STATEMENT_TIMEOUT: &str = "SET statement_timeout = 4500";
 /// How many acknowledgements one statement has, at most.
 const ACKNOWLEDGED_AT_ONCE: u32 = 100;
 
@@ -177,7 +179,11 @@ impl OutboxSettings {
 
 /// What settles a message of an outbox.
 #[derive(Debug)]
-pub struct OutboxReceipt(i64);
+pub struct OutboxReceipt {
+    position: i64,
+    /// Not later than it was claimed.
+    claimed: Instant,
+}
 
 /// Claims messages of an outbox.
 #[derive(Debug)]
@@ -195,6 +201,8 @@ struct OutboxShared {
     health: HealthCell,
     /// Claimed, and not settled.
     in_hand: Mutex<HashSet<i64>>,
+    /// When what is in hand was last renewed.
+    renewed: Mutex<Instant>,
 }
 
 impl std::fmt::Debug for OutboxShared {
@@ -213,6 +221,7 @@ impl OutboxSource {
             connection: AsyncMutex::default(),
             health: HealthCell::new(),
             in_hand: Mutex::default(),
+            renewed: Mutex::new(Instant::now()),
             settings,
         });
         let task = tokio::spawn(claim_on(client.clone(), Arc::clone(&shared), feeder));
@@ -224,13 +233,11 @@ impl OutboxSource {
 async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<OutboxReceipt>) {
     let connections = telemetry::worker_connections(&shared.settings.outbox.table.as_str().into());
     let mut delays = RECONNECT.delays();
-    let mut renewed = Instant::now();
     let step = shared.settings.poll.min(shared.settings.claim / 3);
     loop {
         let turn = async {
-            if renewed.elapsed() >= shared.settings.claim / 3 {
+            if shared.renewed.lock().elapsed() >= shared.settings.claim / 3 {
                 shared.renew().await?;
-                renewed = Instant::now();
             }
             match tokio::time::timeout(step, feeder.has_much_capacity()).await {
                 Ok(true) => shared.claim(&feeder).await,
@@ -270,6 +277,7 @@ impl OutboxShared {
             return Ok(Arc::clone(connection));
         }
         let connection = Arc::new(bounded(connect(&self.settings.url)).await?);
+        bounded(connection.batch_execute(STATEMENT_TIMEOUT)).await?;
         *current = Some(Arc::clone(&connection));
         Ok(connection)
     }
@@ -307,16 +315,19 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
         );
         let (free, lease) = (feeder.free().max(1) as i64, self.settings.claim.as_secs_f64());
         let connection = self.connection().await?;
+        let began = Instant::now();
         let claimed = bounded(connection.query(&claim, &[&self.claimer, &lease, &free])).await;
         self.forget_if(&claimed).await;
-        let mut rows = claimed?;
-        rows.sort_by_key(|row| row.get::<_, i64>(0));
-        let is_empty = rows.is_empty();
-        for row in rows {
-            let position = row.get(0);
+        let read = claimed?.iter().map(|row| Ok((row.try_get(0)?, message(row, table)?))).collect();
+        let read: Result<Vec<(i64, IncomingMessage)>, tokio_postgres::Error> = read;
+        let mut read =
+            read.map_err(|error| SourceError(format!("{table} is not as its migration made it: {error}")))?;
+        read.sort_by_key(|(position, _)| *position);
+        let is_empty = read.is_empty();
+        for (position, message) in read {
             self.in_hand.lock().insert(position);
-            let message = message(&row, table);
-            if let Err(refused) = feeder.push(Incoming { message, receipt: OutboxReceipt(position) }).await {
+            let receipt = OutboxReceipt { position, claimed: began };
+            if let Err(refused) = feeder.push(Incoming { message, receipt }).await {
                 let _ = self.give_back(refused.receipt, Duration::ZERO).await;
             }
         }
@@ -335,15 +346,32 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
     }
 
     async fn renew(&self) -> Result<(), SourceError> {
-        let positions: Vec<i64> = self.in_hand.lock().iter().copied().collect();
-        if positions.is_empty() {
-            return Ok(());
+        let (positions, began): (Vec<i64>, _) = (self.in_hand.lock().iter().copied().collect(), Instant::now());
+        if !positions.is_empty() {
+            let renew = format!(
+                "UPDATE {} SET claimed_until = now() + make_interval(secs => $2) WHERE claimed_by = $1 AND position = ANY($3) RETURNING position",
+                self.settings.outbox.table
+            );
+            let connection = self.connection().await?;
+            let lease = self.settings.claim.as_secs_f64();
+            let renewed = bounded(connection.query(&renew, &[&self.claimer, &lease, &positions])).await;
+            self.forget_if(&renewed).await;
+            let ours: HashSet<i64> = renewed?.iter().map(|row| row.get(0)).collect();
+            // The others were claimed by another while this was silent.
+            let is_lost = |position: &i64| positions.contains(position) && !ours.contains(position);
+            self.in_hand.lock().retain(|position| !is_lost(position));
         }
-        let renew = format!(
-            "UPDATE {} SET claimed_until = now() + make_interval(secs => $2) WHERE claimed_by = $1 AND position = ANY($3)",
-            self.settings.outbox.table
-        );
-        self.execute(&renew, &[&self.claimer, &self.settings.claim.as_secs_f64(), &positions]).await.map(drop)
+        *self.renewed.lock() = began;
+        Ok(())
+    }
+
+    /// Whether another may have claimed it. Then it is let go, for its claim to end.
+    fn is_lost(&self, receipt: &OutboxReceipt) -> bool {
+        let mut in_hand = self.in_hand.lock();
+        if receipt.claimed.max(*self.renewed.lock()).elapsed() >= self.settings.claim {
+            in_hand.remove(&receipt.position);
+        }
+        !in_hand.contains(&receipt.position)
     }
 
     /// It is not counted: nobody has tried it.
@@ -353,8 +381,8 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
 WHERE position = $1 AND claimed_by = $2",
             self.settings.outbox.table
         );
-        self.in_hand.lock().remove(&receipt.0);
-        self.execute(&give_back, &[&receipt.0, &self.claimer, &delay.as_secs_f64()]).await.map(drop)
+        self.in_hand.lock().remove(&receipt.position);
+        self.execute(&give_back, &[&receipt.position, &self.claimer, &delay.as_secs_f64()]).await.map(drop)
     }
 }
 
@@ -362,29 +390,36 @@ async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error
     match tokio::time::timeout(BOUND, answer).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
-            let reason = error.as_db_error().map(|said| said.message().to_owned());
-            Err(SourceError(reason.unwrap_or_else(|| error.to_string())))
+            let of_server = error.as_db_error().map(|said| said.message().to_owned());
+            // Without its cause it says "error connecting to server" of everything.
+            let with_cause = || match std::error::Error::source(&error) {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
+            Err(SourceError(of_server.unwrap_or_else(with_cause)))
         }
         Err(_) => Err(SourceError("Postgres did not answer in time".to_owned())),
     }
 }
 
-fn message(row: &Row, table: &str) -> IncomingMessage {
-    let deliveries = u32::try_from(row.get::<_, i32>(7)).unwrap_or(1);
-    IncomingMessage {
-        id: format!("{table}/{}", row.get::<_, &str>(1)),
+/// A table that somebody made by hand may have other types.
+fn message(row: &Row, table: &str) -> Result<IncomingMessage, tokio_postgres::Error> {
+    let deliveries = u32::try_from(row.try_get::<_, i32>(7)?).unwrap_or(1);
+    let headers = row.try_get::<_, Option<&str>>(5)?;
+    Ok(IncomingMessage {
+        id: format!("{table}/{}", row.try_get::<_, &str>(1)?),
         has_own_id: true,
-        payload: Bytes::copy_from_slice(row.get(6)),
-        headers: row.get::<_, Option<&str>>(5).map(|text| Headers::from_bytes(text.as_bytes())).unwrap_or_default(),
-        kind: row.get(2),
+        payload: Bytes::copy_from_slice(row.try_get(6)?),
+        headers: headers.map(|text| Headers::from_bytes(text.as_bytes())).unwrap_or_default(),
+        kind: row.try_get(2)?,
         source: Some(table.to_owned()),
-        aggregate: row.get(3),
-        schema: row.get::<_, Option<i32>>(4).and_then(|schema| u32::try_from(schema).ok()),
+        aggregate: row.try_get(3)?,
+        schema: row.try_get::<_, Option<i32>>(4)?.and_then(|schema| u32::try_from(schema).ok()),
         attempt: 0,
         deliveries,
         is_redelivered: deliveries > 1,
         given_up: None,
-    }
+    })
 }
 
 impl Source for OutboxSource {
@@ -408,7 +443,7 @@ impl Source for OutboxSource {
 
     /// One statement for all.
     async fn acknowledge_all(&self, receipts: Vec<OutboxReceipt>) -> Vec<Result<(), SourceError>> {
-        let positions: Vec<i64> = receipts.iter().map(|receipt| receipt.0).collect();
+        let positions: Vec<i64> = receipts.iter().map(|receipt| receipt.position).collect();
         let deleted = self.shared.delete(&positions).await;
         let mut in_hand = self.shared.in_hand.lock();
         let settled = positions.iter().map(|position| {
@@ -428,7 +463,7 @@ impl Source for OutboxSource {
 
     /// Its claim was lost while it waited here.
     fn is_stale(&self, receipt: &OutboxReceipt) -> bool {
-        !self.shared.in_hand.lock().contains(&receipt.0)
+        self.shared.is_lost(receipt)
     }
 
     fn health(&self) -> SourceHealth {

@@ -11,6 +11,9 @@ use super::super::source::SourceError;
 /// How long a broker may take to say goodbye.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 
+/// A broker without memory or disk takes nothing from publishers. What is sent meanwhile would wait here, and arrive as often as it was sent.
+pub(super) const BLOCKED: &str = "the broker blocks publishers: it is short of memory or disk";
+
 /// lapin's own recovery is off: it knows the topology of one channel, and gives up.
 pub(super) struct RabbitLink {
     uri: AMQPUri,
@@ -26,6 +29,13 @@ impl std::fmt::Debug for RabbitLink {
 
 pub(super) fn told(error: lapin::Error) -> SourceError {
     SourceError(error.to_string())
+}
+
+/// The broker closed the channel because there is no such exchange.
+pub(super) fn is_without_exchange(error: &lapin::Error, exchange: &str) -> bool {
+    const NOT_FOUND: u16 = 404;
+    // The channel is that of all who publish: it may have been closed because of another's exchange.
+    reply_code(error) == Some(NOT_FOUND) && error.to_string().contains(&format!("no exchange '{exchange}'"))
 }
 
 /// The code that the broker closed a channel with.
@@ -86,11 +96,13 @@ impl RabbitLink {
         }
     }
 
-    /// Whether there was a channel and it is gone.
-    pub async fn is_down(&self) -> bool {
+    /// Why nothing can be published now, if that is so.
+    pub async fn trouble(&self) -> Option<&'static str> {
         match &*self.opened.lock().await {
-            Some((connection, Some(channel))) => !connection.status().connected() || !channel.status().connected(),
-            _ => true,
+            Some((connection, Some(channel))) if connection.status().connected() && channel.status().connected() => {
+                connection.status().blocked().then_some(BLOCKED)
+            }
+            _ => Some("the connection was lost"),
         }
     }
 

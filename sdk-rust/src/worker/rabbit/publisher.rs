@@ -1,4 +1,4 @@
-//! The publisher: confirmed, mandatory, at most five attempts under one id, and a look at the connection every ten seconds, so that it is there again
+//! The publisher: confirmed, mandatory, at most five attempts under one id, and a look at the connection every second, so that it is there again
 //! before anybody sends: a service that is not ready gets no traffic, and traffic must not be what makes it ready.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{RabbitLink, told};
+use super::link::{RabbitLink, is_without_exchange, told};
 use super::settings::RabbitSettings;
 use crate::client::Client;
 use crate::error::Error;
@@ -19,11 +19,10 @@ use crate::worker::{ATTEMPTS, OutgoingMessage, PublishError, PublisherMeters, RE
 
 /// How long one attempt may take.
 const ATTEMPT_BOUND: Duration = Duration::from_secs(5);
-/// How often the connection is looked at.
-const MONITOR: Duration = Duration::from_secs(10);
-/// How often it is tried while it is away: readiness comes back soon after the broker.
-const MONITOR_AWAY: Duration = Duration::from_secs(2);
+/// How often the connection is looked at, and made again if it is not there: readiness comes back soon after the broker.
+const MONITOR: Duration = Duration::from_secs(1);
 const PERSISTENT: u8 = 2;
+const NO_EXCHANGE: &str = "NO_EXCHANGE";
 /// Half of the frames that brokers take by default.
 const HEADERS_MAX: usize = 65_536;
 
@@ -133,23 +132,13 @@ impl RabbitPublisher {
 
 async fn monitor(shared: Arc<OutShared>) {
     loop {
-        let looked = tokio::time::timeout(ATTEMPT_BOUND, shared.channel()).await;
-        let pause = if matches!(looked, Ok(Ok(_))) { MONITOR } else { MONITOR_AWAY };
-        if looked.is_err() {
+        if tokio::time::timeout(ATTEMPT_BOUND, shared.channel()).await.is_err() {
             shared.health.away("the broker did not answer in time");
         }
-        let until = shared.client.clock().now().saturating_add(pause);
-        // A connection that ends is seen within a second, and made again at the next look.
-        while shared.client.clock().now() < until {
-            tokio::select! {
-                biased;
-                () = shared.closed.cancelled() => return,
-                () = shared.client.clock().sleep(Duration::from_secs(1)) => {}
-            }
-            if shared.link.is_down().await {
-                shared.health.away("the connection was lost");
-                break;
-            }
+        tokio::select! {
+            biased;
+            () = shared.closed.cancelled() => return,
+            () = shared.client.clock().sleep(MONITOR) => {}
         }
     }
 }
@@ -158,7 +147,12 @@ impl OutShared {
     async fn channel(&self) -> Result<Channel, SourceError> {
         let confirmed =
             async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(told);
-        let channel = self.link.ensure_channel(confirmed).await;
+        let mut channel = self.link.ensure_channel(confirmed).await;
+        if channel.is_ok()
+            && let Some(trouble) = self.link.trouble().await
+        {
+            channel = Err(SourceError(trouble.to_owned()));
+        }
         match &channel {
             Ok(_) => self.health.connected(),
             Err(error) => {
@@ -192,7 +186,12 @@ impl OutShared {
         }
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let sent = channel.basic_publish(exchange.into(), routing_key.into(), options, &message.payload, properties);
-        match sent.await.map_err(told)?.await.map_err(told)? {
+        let confirmed = async { sent.await?.await };
+        let confirmed = match confirmed.await {
+            Err(error) if is_without_exchange(&error, exchange) => return Ok(Some(NO_EXCHANGE.to_owned())),
+            confirmed => confirmed.map_err(told)?,
+        };
+        match confirmed {
             Confirmation::Ack(None) => Ok(None),
             Confirmation::Ack(Some(returned)) => Ok(Some(returned.reply_text.as_str().to_owned())),
             Confirmation::Nack(_) => Err(SourceError("the broker refused it".to_owned())),

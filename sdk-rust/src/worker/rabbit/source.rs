@@ -6,6 +6,7 @@
 //!    └──────── full jitter, for ever ◀────────┘   (the attempts count from 1 again after a success)
 //! ```
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Acker, Channel, Consumer};
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::link::{RabbitLink, told};
@@ -36,6 +38,7 @@ const DEAD_PREFETCH: u16 = 10;
 const AT_ONCE: usize = 100;
 /// How long connecting and declaring may take.
 const OPEN_BOUND: Duration = Duration::from_secs(5);
+const CANCELLED: &str = "the broker cancelled the consumer";
 
 /// What settles a message of a queue.
 #[derive(Debug)]
@@ -56,9 +59,19 @@ pub struct RabbitSource {
 #[derive(Debug)]
 struct RabbitShared {
     settings: RabbitSettings,
-    link: RabbitLink,
+    fresh: ConsumedQueue,
+    /// What the broker gave up. A message that no client can read ends its connection whenever it is delivered, so this one has its own.
+    dead: ConsumedQueue,
     health: HealthCell,
-    consumers: Mutex<Vec<(Channel, String)>>,
+}
+
+/// A queue that is consumed, and its connection.
+#[derive(Debug)]
+struct ConsumedQueue {
+    queue: String,
+    prefetch: u16,
+    link: RabbitLink,
+    consumer: Mutex<Option<(Channel, String)>>,
 }
 
 impl RabbitSource {
@@ -66,9 +79,19 @@ impl RabbitSource {
     pub fn new(client: &Client, settings: RabbitSettings) -> Result<Self, Error> {
         settings.validate()?;
         let uri = settings.uri(settings.consumer.as_ref())?;
-        let link = RabbitLink::new(uri, format!("{} consumes {}", client.inner().name, settings.queue));
+        let consumed = |queue: String, prefetch: u16| ConsumedQueue {
+            link: RabbitLink::new(uri.clone(), format!("{} consumes {queue}", client.inner().name)),
+            queue,
+            prefetch,
+            consumer: Mutex::default(),
+        };
         let (feeder, feed) = feed(usize::from(settings.total_prefetch()));
-        let shared = Arc::new(RabbitShared { settings, link, health: HealthCell::new(), consumers: Mutex::default() });
+        let shared = Arc::new(RabbitShared {
+            fresh: consumed(settings.queue.clone(), settings.total_prefetch()),
+            dead: consumed(dead_queue(&settings.queue), DEAD_PREFETCH),
+            health: HealthCell::new(),
+            settings,
+        });
         let task = tokio::spawn(consume(client.clone(), Arc::clone(&shared), feeder));
         Ok(Self { shared, feed, consuming: Mutex::new(Some(AbortOnDropHandle::new(task))) })
     }
@@ -78,16 +101,22 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
     let queue = &shared.settings.queue;
     let connections = telemetry::worker_connections(&queue.as_str().into());
     let mut delays = RECONNECT.delays();
+    let (give_up, mut given_up) = mpsc::channel(1);
+    let mut consuming_dead = None;
     loop {
         let error = tokio::select! {
             biased;
             () = feeder.closed.cancelled() => return,
-            opened = shared.open_in_time() => match opened {
-                Ok(consumers) => {
+            opened = in_time(&shared.fresh.link, shared.open()) => match opened {
+                Ok((fresh, has_dead)) => {
                     connections.increment(1);
                     shared.health.connected();
                     delays = RECONNECT.delays();
-                    match shared.pump(consumers, &feeder).await {
+                    if has_dead && consuming_dead.is_none() {
+                        let task = tokio::spawn(consume_dead(client.clone(), Arc::clone(&shared), give_up.clone()));
+                        consuming_dead = Some(AbortOnDropHandle::new(task));
+                    }
+                    match shared.pump(fresh, &mut given_up, &feeder).await {
                         Some(error) => error,
                         None => return,
                     }
@@ -107,72 +136,118 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
     }
 }
 
-impl RabbitShared {
-    /// A broker that starts may accept, and not answer.
-    async fn open_in_time(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
-        match tokio::time::timeout(OPEN_BOUND, self.open()).await {
-            Ok(opened) => opened,
-            Err(_) => {
-                self.link.forget().await;
-                Err(SourceError("the broker did not answer in time".to_owned()))
+/// Hands over what the broker gave up, and reconnects for ever.
+async fn consume_dead(client: Client, shared: Arc<RabbitShared>, give_up: mpsc::Sender<Incoming<RabbitReceipt>>) {
+    let (queue, mut delays, mut is_warned) = (&shared.dead.queue, RECONNECT.delays(), false);
+    loop {
+        let error = match in_time(&shared.dead.link, shared.dead.consume()).await {
+            Ok(mut consumer) => {
+                let settling = Arc::new(Settling::default());
+                loop {
+                    match consumer.next().await {
+                        Some(Ok(delivery)) => {
+                            (delays, is_warned) = (RECONNECT.delays(), false);
+                            let incoming = incoming(delivery, &shared.settings.queue, &settling, true);
+                            if give_up.send(incoming).await.is_err() {
+                                return;
+                            }
+                        }
+                        Some(Err(error)) => break told(error),
+                        None => break SourceError(CANCELLED.to_owned()),
+                    }
+                }
             }
+            Err(error) => error,
+        };
+        if !std::mem::replace(&mut is_warned, true) {
+            tracing::warn!(%error, queue, "what the broker gave up cannot be consumed; it is tried again");
+        }
+        client.clock().sleep(delays.next(&client.inner().options.random)).await;
+    }
+}
+
+/// A broker that starts may accept, and not answer.
+async fn in_time<T>(
+    link: &RabbitLink,
+    opening: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    match tokio::time::timeout(OPEN_BOUND, opening).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            link.forget().await;
+            Err(SourceError("the broker did not answer in time".to_owned()))
+        }
+    }
+}
+
+impl ConsumedQueue {
+    /// On a channel of its own, with its own prefetch.
+    async fn consume(&self) -> Result<Consumer, SourceError> {
+        self.consumer.lock().take();
+        let channel = self.link.open_channel().await?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(told)?;
+        let tag = format!("resil-{}", fresh_id());
+        let options = BasicConsumeOptions { no_ack: false, ..BasicConsumeOptions::default() };
+        let queue = self.queue.as_str();
+        let consuming = channel.basic_consume(queue.into(), tag.as_str().into(), options, FieldTable::default());
+        let consumer = consuming.await.map_err(told)?;
+        *self.consumer.lock() = Some((channel, tag));
+        Ok(consumer)
+    }
+
+    /// Its channel stays: what is running is acknowledged on it.
+    async fn cancel(&self) {
+        let consumer = self.consumer.lock().clone();
+        if let Some((channel, tag)) = consumer {
+            let _ = channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default()).await;
         }
     }
 
-    async fn open(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
-        let settings = &self.settings;
-        self.consumers.lock().clear();
-        let has_dead = declare(&self.link, settings).await?;
-        let fresh = self.consume(&settings.queue, settings.total_prefetch()).await?;
-        let dead = match has_dead {
-            true => Some(self.consume(&dead_queue(&settings.queue), DEAD_PREFETCH).await?),
-            false => None,
-        };
-        Ok((fresh, dead))
+    async fn end(&self) {
+        self.consumer.lock().take();
+        self.link.close().await;
     }
+}
 
-    /// On a channel of its own, with its own prefetch.
-    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Consumer, SourceError> {
-        let channel = self.link.open_channel().await?;
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(told)?;
-        let tag = format!("resil-{}", fresh_id());
-        let options = BasicConsumeOptions { no_ack: false, ..BasicConsumeOptions::default() };
-        let consuming = channel.basic_consume(queue.into(), tag.as_str().into(), options, FieldTable::default());
-        let consumer = consuming.await.map_err(told)?;
-        self.consumers.lock().push((channel, tag));
-        Ok(consumer)
+impl RabbitShared {
+    /// Its deliveries, and whether there is a queue of what the broker gave up.
+    async fn open(&self) -> Result<(Consumer, bool), SourceError> {
+        self.fresh.consumer.lock().take();
+        let has_dead = declare(&self.fresh.link, &self.settings).await?;
+        Ok((self.fresh.consume().await?, has_dead))
     }
 
     /// Hands over what is delivered. Why it ended; `None` if it was closed.
     async fn pump(
         &self,
-        (mut fresh, mut dead): (Consumer, Option<Consumer>),
+        mut fresh: Consumer,
+        given_up: &mut mpsc::Receiver<Incoming<RabbitReceipt>>,
         feeder: &Feeder<RabbitReceipt>,
     ) -> Option<SourceError> {
-        let (of_fresh, of_dead) = (Arc::new(Settling::default()), Arc::new(Settling::default()));
+        let settling = Arc::new(Settling::default());
         loop {
-            let (mut delivered, is_dead) = tokio::select! {
+            let (mut all, mut ended) = (Vec::new(), None);
+            let mut delivered = tokio::select! {
                 biased;
                 () = feeder.closed.cancelled() => return None,
-                delivered = next_of(&mut dead) => (delivered, true),
-                delivered = fresh.next() => (delivered, false),
+                Some(dead) = given_up.recv() => {
+                    all.push(dead);
+                    None
+                }
+                delivered = fresh.next() => Some(delivered),
             };
-            let (mut all, settling) = (Vec::new(), if is_dead { &of_dead } else { &of_fresh });
             // What came with it is handed over with it.
-            let ended = loop {
-                match delivered {
-                    Some(Ok(delivery)) => all.push(incoming(delivery, &self.settings.queue, settling, is_dead)),
-                    Some(Err(error)) => break Some(told(error)),
-                    None => break Some(SourceError("the broker cancelled the consumer".to_owned())),
+            while let Some(next) = delivered {
+                match next {
+                    Some(Ok(delivery)) => all.push(incoming(delivery, &self.settings.queue, &settling, false)),
+                    Some(Err(error)) => ended = Some(told(error)),
+                    None => ended = Some(SourceError(CANCELLED.to_owned())),
                 }
-                if is_dead || all.len() >= AT_ONCE {
-                    break None;
+                if ended.is_some() || all.len() >= AT_ONCE {
+                    break;
                 }
-                match fresh.next().now_or_never() {
-                    Some(next) => delivered = next,
-                    None => break None,
-                }
-            };
+                delivered = fresh.next().now_or_never();
+            }
             let refused = feeder.push_all(all).await;
             if !refused.is_empty() {
                 for refused in refused {
@@ -184,13 +259,6 @@ impl RabbitShared {
                 return ended;
             }
         }
-    }
-}
-
-async fn next_of(consumer: &mut Option<Consumer>) -> Option<Result<Delivery, lapin::Error>> {
-    match consumer {
-        Some(consumer) => consumer.next().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -311,11 +379,7 @@ impl Source for RabbitSource {
     }
 
     async fn close(&self) {
-        // Their channels stay: what is running is acknowledged on them.
-        let consumers = self.shared.consumers.lock().clone();
-        for (channel, tag) in &consumers {
-            let _ = channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default()).await;
-        }
+        tokio::join!(self.shared.fresh.cancel(), self.shared.dead.cancel());
         for left in self.feed.close().await {
             let _ = give_back(left.receipt).await;
         }
@@ -323,7 +387,6 @@ impl Source for RabbitSource {
 
     async fn end(&self) {
         self.consuming.lock().take();
-        self.shared.consumers.lock().clear();
-        self.shared.link.close().await;
+        tokio::join!(self.shared.fresh.end(), self.shared.dead.end());
     }
 }

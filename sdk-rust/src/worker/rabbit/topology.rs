@@ -5,7 +5,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use super::link::{RabbitLink, reply_code, told};
-use super::settings::{QueueKind, RabbitSettings};
+use super::settings::{QueueKind, RabbitBinding, RabbitSettings};
 use crate::worker::SourceError;
 
 /// The queue is there with other arguments.
@@ -55,41 +55,68 @@ fn dead_arguments(settings: &RabbitSettings) -> FieldTable {
     table
 }
 
-/// Declares all of it. Whether there is a queue of what the broker gave up.
+/// Declares all of it, each part for itself: a queue that is there with other arguments still gets its bindings. Whether there is a queue of what the
+/// broker gave up.
 pub(super) async fn declare(link: &RabbitLink, settings: &RabbitSettings) -> Result<bool, SourceError> {
     if settings.queue_kind == QueueKind::AsItIs {
         return Ok(false);
     }
-    let channel = link.open_channel().await?;
     let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-    let declared = async {
-        let (dlx, dead) = (format!("{}.dlx", settings.queue), dead_queue(&settings.queue));
-        channel.exchange_declare(dlx.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default()).await?;
-        declare_queue(&channel, &dead, dead_arguments(settings)).await?;
-        bind(&channel, &dead, &dlx, "").await?;
-        declare_queue(&channel, &settings.queue, arguments(settings)).await?;
-        for binding in &settings.bindings {
-            let kind = exchange_kind(&binding.exchange_kind);
-            channel.exchange_declare(binding.exchange.as_str().into(), kind, durable, FieldTable::default()).await?;
-            bind(&channel, &settings.queue, &binding.exchange, &binding.routing_key).await?;
+    let (queue, dlx, dead) = (&settings.queue, format!("{}.dlx", settings.queue), dead_queue(&settings.queue));
+    let mut declaring = Declaring { link, queue, channel: link.open_channel().await? };
+    declaring
+        .part(async |channel| {
+            channel.exchange_declare(dlx.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default()).await
+        })
+        .await?;
+    declaring.part(async |channel| declare_queue(channel, &dead, dead_arguments(settings)).await).await?;
+    let has_dead = declaring.has(&dead).await?;
+    if has_dead {
+        declaring.part(async |channel| bind(channel, &dead, &dlx, "").await).await?;
+    }
+    declaring.part(async |channel| declare_queue(channel, queue, arguments(settings)).await).await?;
+    // Without it there is nothing to consume.
+    is_there(&declaring.channel, queue).await.map_err(told)?;
+    for RabbitBinding { exchange, exchange_kind: kind, routing_key } in &settings.bindings {
+        let name = exchange.as_str();
+        declaring
+            .part(async |channel| {
+                channel.exchange_declare(name.into(), exchange_kind(kind), durable, FieldTable::default()).await
+            })
+            .await?;
+        declaring.part(async |channel| bind(channel, queue, name, routing_key).await).await?;
+    }
+    let _ = declaring.channel.close(200, "declared".into()).await;
+    Ok(has_dead)
+}
+
+/// A channel that is opened again where the broker closes it because of what it was told.
+struct Declaring<'a> {
+    link: &'a RabbitLink,
+    queue: &'a str,
+    channel: Channel,
+}
+
+impl Declaring<'_> {
+    /// What is there with other arguments, or may not be declared by this user, is used as it is.
+    async fn part(&mut self, declare: impl AsyncFnOnce(&Channel) -> lapin::Result<()>) -> Result<(), SourceError> {
+        match declare(&self.channel).await {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(reply_code(&error), Some(PRECONDITION_FAILED | ACCESS_REFUSED)) => {
+                tracing::warn!(%error, queue = self.queue, "what the broker has is used as it is");
+                self.channel = self.link.open_channel().await?;
+                Ok(())
+            }
+            Err(error) => Err(told(error)),
         }
-        Ok::<_, lapin::Error>(())
-    };
-    match declared.await {
-        Ok(()) => {
-            let _ = channel.close(200, "declared".into()).await;
-            Ok(true)
+    }
+
+    async fn has(&mut self, queue: &str) -> Result<bool, SourceError> {
+        let is_there = is_there(&self.channel, queue).await.is_ok();
+        if !is_there {
+            self.channel = self.link.open_channel().await?;
         }
-        Err(error) if matches!(reply_code(&error), Some(PRECONDITION_FAILED | ACCESS_REFUSED)) => {
-            // The broker closed that channel.
-            tracing::warn!(%error, queue = settings.queue, "what the broker has is used as it is");
-            let channel = link.open_channel().await?;
-            is_there(&channel, &settings.queue).await.map_err(told)?;
-            let has_dead = is_there(&channel, &dead_queue(&settings.queue)).await.is_ok();
-            let _ = channel.close(200, "looked".into()).await;
-            Ok(has_dead)
-        }
-        Err(error) => Err(told(error)),
+        Ok(is_there)
     }
 }
 

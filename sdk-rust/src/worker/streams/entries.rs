@@ -1,5 +1,7 @@
 //! Entries of a stream, as the server tells of them and as messages.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use redis::Value;
 
@@ -98,6 +100,15 @@ pub(super) fn read_pending(reply: Value) -> Option<u32> {
         Value::Int(times) => u32::try_from(times).ok(),
         _ => None,
     }
+}
+
+/// The entries that XPENDING lists.
+pub(super) fn read_all_pending(reply: Value) -> HashSet<EntryId> {
+    let id = |row: Value| match rows(row).into_iter().next()? {
+        Value::BulkString(bytes) => EntryId::read(&bytes),
+        _ => None,
+    };
+    rows(reply).into_iter().filter_map(id).collect()
 }
 
 /// Text as it came, without a copy where it is one.
