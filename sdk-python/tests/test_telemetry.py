@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -121,6 +122,40 @@ def test_hooks_that_raise_block_or_ask_again_break_nothing(client: resil.Client,
         telemetry.hooks(on_open=later)
     with pytest.raises(TypeError, match="only must be"):
         telemetry.hooks(only=3)  # type: ignore[arg-type]
+
+
+def test_what_was_switched_on_stays_on_if_nobody_keeps_the_switch() -> None:
+    heard: list[dict[str, Any]] = []
+    before = set(telemetry._on)
+    telemetry.hooks(before_sleep=heard.append, only="kept")
+    gc.collect()
+    with pytest.raises(resil.RetryExhaustedError):
+        resil.Retry(on=(ZeroDivisionError,), max_attempts=2, initial_backoff=0.001, name="kept").call(lambda: 1 / 0)
+    until("the hook", lambda: heard)
+    for switch in telemetry._on - before:
+        switch.close()
+    assert telemetry._on == before
+
+
+def test_spans_of_the_last_moment_are_made_when_the_program_ends() -> None:
+    program = textwrap.dedent(
+        """
+        import resil
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+        from resil import telemetry
+
+        provider = TracerProvider()
+        shown = lambda span: f"{span.name} {span.attributes['outcome']}\\n"
+        provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=shown)))
+        telemetry.instrument(tracer_provider=provider)
+        limiter = resil.connect("memory://").wait().limiter("last", limit=1, period=60)
+        for _ in range(2):
+            limiter.check("ann").wait()
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    assert (done.returncode, done.stdout) == (0, "resil.limiter granted\nresil.limiter denied\n"), done.stderr
 
 
 def test_a_lock_that_is_taken_away_is_told(server: Any) -> None:

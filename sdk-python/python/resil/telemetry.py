@@ -58,13 +58,19 @@ class Sample(NamedTuple):
     value: Union[int, Histogram]
 
 
+#: What is on. Kept here, so that it stays on for those who do not keep the switch.
+_on: set[Switch] = set()
+
+
 class Switch:
-    """Something that was switched on. ``close()`` switches it off; closing twice is fine."""
+    """Something that was switched on, until ``close()``: also if nobody keeps this. Closing twice is fine."""
 
     def __init__(self, *parts: EventSubscription) -> None:
         self._parts = parts
+        _on.add(self)
 
     def close(self) -> None:
+        _on.discard(self)
         for part in self._parts:
             part.close()
 

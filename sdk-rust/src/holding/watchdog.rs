@@ -444,9 +444,7 @@ async fn do_it(work: Work) {
 
 fn conclude(holding: &Holding, since: Moment, renewed: Result<(), Error>) {
     if let Err(error) = &renewed {
-        // By its label: names of locks are often made of ids.
-        let label = holding.meters.get().map(|meters| &*meters.name);
-        tracing::debug!(label, code = error.code().text(), "a lease was not renewed");
+        tracing::debug!(code = error.code().text(), "a lease was not renewed"); // its name is often made of an id
     }
     holding.client.inner().holdings.renewed(holding, since, renewed.is_ok());
 }
