@@ -11,6 +11,19 @@ use tonic::Status;
 use crate::drain::NoPass;
 use crate::roles::Role;
 
+/// The longest text of an error.
+const TEXT_MAX: usize = 1_000;
+
+/// A text of an error, cut where it is too long: it may repeat what somebody sent, and a status of gRPC is sent as a header.
+pub fn bounded(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 /// What a caller of HTTP is told (RFC 9457).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
@@ -26,7 +39,7 @@ pub struct Problem {
 
 impl Problem {
     pub fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        let (detail, is_retryable) = (detail.into(), status.is_server_error());
+        let (detail, is_retryable) = (bounded(detail.into()), status.is_server_error());
         Self { status, code, title, detail, retry_after: None, is_retryable, members: Map::new() }
     }
 
@@ -144,9 +157,13 @@ impl IntoResponse for Problem {
 pub fn status_of(error: &Error) -> Status {
     match error {
         Error::InvalidArgument(text) if text.starts_with("VERSION") => {
-            with_code(Status::aborted(text), "VERSION_CONFLICT")
+            with_code(Status::aborted(bounded(text.clone())), "VERSION_CONFLICT")
         }
-        error => Status::from(error),
+        error => {
+            let status = Status::from(error);
+            let text = bounded(status.message().to_owned());
+            Status::with_metadata(status.code(), text, status.metadata().clone())
+        }
     }
 }
 
@@ -164,5 +181,18 @@ impl From<NoPass> for Status {
                 with_code(Self::resource_exhausted("the gateway has too many calls in flight"), "OVERLOADED")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_repeats_little_of_what_somebody_sent() {
+        let long = "é".repeat(100_000);
+        assert!(status_of(&Error::InvalidArgument(long.clone())).message().len() < 1_100);
+        assert!(Problem::from(Error::InvalidArgument(long)).detail.len() < 1_100);
+        assert_eq!(bounded("short".to_owned()), "short");
     }
 }

@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection: an address, and a SPIFFE identity where one is proved.
 //!
 //! An identity comes from the client's certificate (the one URI among its names), or from the header of a mesh. The header is believed
-//! only from the addresses that the configuration trusts: anybody else could write it.
+//! only from the addresses that the configuration trusts, and never from a client that has shown a certificate: anybody else could write it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,12 +32,13 @@ impl Peer {
         Self { address, has_certificate: true, spiffe_id: spiffe_id_of(certificate) }
     }
 
-    /// With the identity that the mesh names, if it is believed. A certificate says more than a header.
+    /// With the identity that the mesh names, if it is believed. Who has a certificate is who it says, also if that is nobody.
     pub fn in_mesh(mut self, mesh: &MeshConfig, headers: &http::HeaderMap) -> Self {
-        if self.spiffe_id.is_none()
+        if !self.has_certificate
             && let Some(header) = &mesh.identity_header
             && is_trusted(mesh, self.address.ip())
-            && let Some(value) = headers.get(header.as_str()).and_then(|value| value.to_str().ok())
+            // A proxy that adds a line adds the last one; those before it are the client's.
+            && let Some(value) = headers.get_all(header.as_str()).iter().next_back().and_then(|value| value.to_str().ok())
         {
             self.spiffe_id = identity_in(value).map(Into::into);
         }
@@ -49,14 +50,38 @@ fn is_trusted(mesh: &MeshConfig, address: IpAddr) -> bool {
     if mesh.trusted.is_empty() { address.is_loopback() } else { mesh.trusted.contains(&address.to_canonical()) }
 }
 
+/// The parts of a text between separators that are not in quotes.
+fn parts(text: &str, separator: char) -> Vec<&str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(|letter: char| {
+        let was_escaped = is_escaped;
+        is_escaped = letter == '\\' && is_quoted && !was_escaped;
+        if letter == '"' && !was_escaped {
+            is_quoted = !is_quoted;
+        }
+        letter == separator && !is_quoted
+    })
+    .collect()
+}
+
 /// What a mesh writes: an identity, or fields of which one is `URI=`.
 fn identity_in(value: &str) -> Option<&str> {
     // The last element is of the nearest proxy; what came before may have been sent by the client.
-    let nearest = value.rsplit(',').next()?.trim();
-    let uri = nearest.split(';').find_map(|field| field.trim().strip_prefix("URI="));
-    let identity = uri.unwrap_or(nearest).trim_matches('"');
-    let is_plain = identity.bytes().all(|byte| byte.is_ascii_graphic());
-    (is_plain && !identity.is_empty() && identity.len() <= IDENTITY_MAX && !identity.contains('=')).then_some(identity)
+    let nearest = parts(value, ',').pop()?.trim();
+    let fields = parts(nearest, ';');
+    let mut uris = fields.iter().filter_map(|field| {
+        let (name, value) = field.trim().split_once('=')?;
+        name.eq_ignore_ascii_case("URI").then_some(value)
+    });
+    let identity = match (uris.next(), uris.next()) {
+        (Some(uri), None) => uri,
+        (None, _) => nearest,
+        // By the standard a certificate has one.
+        (Some(_), Some(_)) => return None,
+    }
+    .trim_matches('"');
+    let is_plain = identity.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"=,;".contains(&byte));
+    (is_plain && !identity.is_empty() && identity.len() <= IDENTITY_MAX).then_some(identity)
 }
 
 /// The SPIFFE id of a certificate. By the standard it has exactly one URI among its names.
@@ -101,5 +126,21 @@ mod tests {
             Some("cart.shop.serviceaccount.identity.linkerd.cluster.local")
         );
         assert_eq!(identity_in("line\tbreak"), None);
+        let subject = r#"Hash=1;Subject="CN=x,URI=spiffe://a/sa/root;URI=spiffe://a/sa/root";URI=spiffe://a/sa/cart"#;
+        assert_eq!(identity_in(subject), Some("spiffe://a/sa/cart"), "a subject that looks like an identity is none");
+        assert_eq!(identity_in(r#"Subject="CN=\"x,URI=spiffe://a/sa/root""#), None);
+        assert_eq!(identity_in("URI=spiffe://a/sa/one;URI=spiffe://a/sa/two"), None, "one of two is nobody");
+    }
+
+    #[test]
+    fn a_header_says_nothing_of_somebody_with_a_certificate() {
+        let mesh = MeshConfig { identity_header: Some("l5d-client-id".into()), trusted: Vec::new() };
+        let mut headers = http::HeaderMap::new();
+        headers.append("l5d-client-id", "spiffe://a/sa/root".parse().unwrap());
+        let peer = |has_certificate| Peer { has_certificate, ..Peer::plain("127.0.0.1:9".parse().unwrap()) };
+        assert_eq!(peer(true).in_mesh(&mesh, &headers).spiffe_id, None);
+        headers.append("l5d-client-id", "spiffe://a/sa/cart".parse().unwrap());
+        let named = peer(false).in_mesh(&mesh, &headers).spiffe_id;
+        assert_eq!(named.as_deref(), Some("spiffe://a/sa/cart"), "the line that the proxy added is the last");
     }
 }

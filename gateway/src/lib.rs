@@ -3,7 +3,7 @@
 //!
 //! # The map
 //! - `config`: a file and variables; `run`: what a process is made of, from start to drain.
-//! - `serve`, `tls`, `identity`: connections, and who is at their other end.
+//! - `serve`, `patience`, `tls`, `identity`: connections, how long they are waited for, and who is at their other end.
 //! - `grpc`: the service `resil.v1.ResilienceService`; `upstream`: calls that are made for others; `policies`: which policy they run under.
 //! - `feed`, `circuits`: what the server publishes, in order and with its gaps.
 //! - `health`: how the registered services are, and events about it; `audit`: who did what.
@@ -26,6 +26,7 @@ pub mod health;
 pub mod http;
 pub mod identity;
 pub mod metrics;
+pub mod patience;
 pub mod policies;
 pub mod roles;
 pub mod run;

@@ -76,7 +76,9 @@ async fn serve(args: &ConfigArgs) -> Result<ExitCode, String> {
         resil_gateway::metrics::export(&running.gateway);
     }
     stopped().await;
-    let cut_off = running.end().await;
+    // An orchestrator may say it twice; only a person who presses Ctrl-C does not want to wait.
+    let hurry = async { drop(tokio::signal::ctrl_c().await) };
+    let cut_off = running.end_or(hurry).await;
     // Sending the last spans blocks.
     let _ = tokio::task::spawn_blocking(move || telemetry.end()).await;
     Ok(if cut_off == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })

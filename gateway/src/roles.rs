@@ -151,8 +151,8 @@ impl Access {
         let named = |role, name, shown, csrf| Caller { role, name, spiffe_id: spiffe_id.clone(), shown, csrf };
         if let Some(header) = headers.get(http::header::AUTHORIZATION) {
             // A caller that shows a token is judged by it alone.
-            let (role, name) =
-                header.to_str().ok()?.strip_prefix("Bearer ").and_then(|token| self.token(token.trim()))?;
+            let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
+            let (role, name) = self.token(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("bearer"))?;
             return Some(named(role, Some(name), Shown::Token, None));
         }
         if let Some(cookie) = cookie(headers)

@@ -191,8 +191,18 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let port = |protocol| -> Result<Port, StartError> {
         let tls = gateway.config.tls.as_ref().map(|tls| tls::server(tls, protocol)).transpose()?;
         let limits = &gateway.config.limits;
-        let (connections, head) = (limits.connections, limits.head.0);
-        Ok(Port { protocol, tls, connections, head, closing: closing.clone(), cut: cut.clone(), open: open.clone() })
+        let (connections, head, body, idle) = (limits.connections, limits.head.0, limits.body.0, limits.idle.0);
+        Ok(Port {
+            protocol,
+            tls,
+            connections,
+            head,
+            body,
+            idle,
+            closing: closing.clone(),
+            cut: cut.clone(),
+            open: open.clone(),
+        })
     };
     let (grpc_router, grpc_health) = crate::grpc::router(&gateway);
     let http_router = crate::http::router(&gateway, http_address);
@@ -208,6 +218,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
 impl Running {
     /// Ends it: see the [module](self). How many calls were cut off.
     pub async fn end(self) -> usize {
+        self.end_or(std::future::pending()).await
+    }
+
+    /// The same, without waiting for calls any longer once `hurry` has ended.
+    pub async fn end_or(self, hurry: impl Future<Output = ()>) -> usize {
         let Self { gateway, closing, cut, open, background, grpc_health, .. } = self;
         gateway.drain.begin();
         tracing::info!(in_flight = gateway.drain.in_flight(), "draining");
@@ -215,7 +230,13 @@ impl Running {
         grpc_health.set_service_status("", not_serving).await;
         grpc_health.set_service_status("resil.v1.ResilienceService", not_serving).await;
         gateway.feed.tell("drain", &json!({ "at": now_ms() }));
-        let cut_off = gateway.drain.drained(gateway.config.drain.0).await;
+        let over = async {
+            tokio::select! {
+                () = tokio::time::sleep(gateway.config.drain.0) => {}
+                () = hurry => {}
+            }
+        };
+        let cut_off = gateway.drain.drained_or(over).await;
         gateway.stop.cancel();
         closing.cancel();
         open.close();

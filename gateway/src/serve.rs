@@ -2,7 +2,8 @@
 //!
 //! # What holds
 //! - At most so many connections are open; one more is closed at once, so that those that are there go on.
-//! - A client has a bounded time for its handshake, for its first byte, and for the head of each request.
+//! - A client has a bounded time for its handshake, for its first byte, for its first request, for the head and the body of each request, and to
+//!   read what it is sent ([`patience`](crate::patience)).
 //! - When the port is closed, no connection is accepted, those that are idle end, and the others end after the responses they wait for.
 
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::identity::Peer;
+use crate::patience::{Activity, ReadStream, RequestBody, ResponseBody};
 use crate::tls::Protocol;
 
 /// After an error of the system (too many open files) the port rests for a moment.
@@ -40,6 +42,10 @@ pub struct Port {
     pub connections: usize,
     /// For the head of a request, and for a handshake.
     pub head: Duration,
+    /// For the body of a request, and for a write that the other end does not take.
+    pub body: Duration,
+    /// Without a request, after the first.
+    pub idle: Duration,
     /// Nothing is accepted any more.
     pub closing: CancellationToken,
     /// Those that are still there are cut off.
@@ -87,6 +93,7 @@ impl Port {
         if !spoke {
             return;
         }
+        let stream = ReadStream::new(stream, self.body);
         match &self.tls {
             None => self.exchange(stream, Peer::plain(address), router).await,
             Some(tls) => {
@@ -116,9 +123,15 @@ impl Port {
             .max_header_list_size(32 << 10)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);
+        let (activity, body) = (Activity::new(), self.body);
+        let counted = activity.clone();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            router.clone().oneshot(request)
+            let (begun, router) = (counted.begin(), router.clone());
+            async move {
+                let response = router.oneshot(request.map(|own| RequestBody::new(own, body))).await;
+                response.map(|response| response.map(|own| ResponseBody::new(own, begun)))
+            }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
@@ -126,6 +139,12 @@ impl Port {
             // Errors of a connection are the client's: it went, or spoke another language.
             _ = connection.as_mut() => return,
             () = self.closing.cancelled() => connection.as_mut().graceful_shutdown(),
+            () = activity.idle(self.head, self.idle) => {
+                connection.as_mut().graceful_shutdown();
+                // It may be in the middle of its very first words.
+                let _ = tokio::time::timeout(self.head, connection).await;
+                return;
+            }
         }
         tokio::select! {
             _ = connection => {}

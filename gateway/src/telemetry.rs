@@ -12,6 +12,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -63,7 +64,9 @@ impl Telemetry {
             global::set_meter_provider(provider.clone());
             telemetry.metrics = Some(provider);
         }
-        let registry = tracing_subscriber::registry().with(traces).with(lines.with_filter(filter));
+        // Lines show no spans, so nothing is formatted for them: a span costs something only where it is sent.
+        let lines = lines.with_filter(filter.and(filter_fn(|metadata| metadata.is_event())));
+        let registry = tracing_subscriber::registry().with(traces).with(lines);
         // In tests several gateways are one process.
         let _ = registry.try_init();
         Ok(telemetry)

@@ -1,6 +1,7 @@
 //! What holds for any input: properties 18, 19, 22, 23, 24 and 25 of docs/properties.md, as the gateway has them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use resil_gateway::config::Config;
 use resil_gateway::drain::{Drain, NoPass};
 use resil_gateway::errors::status_of;
 use resil_gateway::feed::{Feed, Move};
-use resil_gateway::health::{HealthState, Reporter, Tracker, Webhooks, aggregate};
+use resil_gateway::health::{HealthEvent, HealthState, Reporter, Tracker, Webhooks, aggregate};
 use resil_gateway::roles::{Caller, Role, Shown};
 
 const CASES: u32 = 1_000;
@@ -53,55 +54,132 @@ fn the_health_of_all_is_that_of_the_worst() {
     });
 }
 
+/// Three gateways with one store that nobody else has.
+async fn reporters() -> Vec<Arc<Reporter>> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let store = format!("memory://health-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let client = resil::connect(&store).await.expect("memory");
+        all.push(Reporter::new(&client, Webhooks::new(&Config::default()).expect("no webhooks")).expect("a reporter"));
+    }
+    all
+}
+
+fn check_chain(events: &[HealthEvent]) -> Result<(), TestCaseError> {
+    for pair in events.windows(2) {
+        prop_assert_eq!(pair[1].previous, Some(pair[0].state), "events are a chain");
+    }
+    let mut ids: Vec<String> = events.iter().map(HealthEvent::id).collect();
+    ids.sort();
+    ids.dedup();
+    prop_assert_eq!(ids.len(), events.len(), "each has its own id");
+    for event in events {
+        let token = event.token("https://issuer.test");
+        let told = &token["events"]["https://issuer.test/event-type/service-health-change"];
+        prop_assert_eq!(told["service"].as_str(), Some("payments"));
+        prop_assert_eq!(told["previous_status"].as_str(), event.previous.map(HealthState::text));
+        prop_assert_eq!(told["current_status"].as_str(), Some(event.state.text()));
+    }
+    Ok(())
+}
+
 // Property 19: each change of a service is one event with the service, the status before and the status after, however many gateways see it.
 #[test]
 fn each_change_of_health_is_one_event_of_one_gateway() {
-    let number = AtomicU64::new(0);
     // Which gateway finds what, when: three of them, each with its own view.
     let findings = prop::collection::vec((0..3_usize, state(), 0..3_u64), 1..25);
     check((findings, 1..4_u32), |(findings, after), runtime| {
-        let store = format!("memory://health-{}", number.fetch_add(1, Ordering::Relaxed));
         runtime.block_on(async {
-            let mut gateways = Vec::new();
-            for _ in 0..3 {
-                let client = resil::connect(&store).await.expect("memory");
-                let webhooks = Webhooks::new(&Config::default()).expect("no webhooks");
-                let reporter = Reporter::new(&client, webhooks).expect("a reporter");
-                gateways.push((reporter, Tracker::default()));
-            }
+            let gateways = reporters().await;
+            let mut trackers = vec![Tracker::default(); gateways.len()];
             let (mut events, mut reported, mut at_ms) = (Vec::new(), None::<HealthState>, 1_700_000_000_000);
-            let mut reporting = None;
+            let (mut reporting, mut fence) = (None, 0);
             for (who, found, days) in findings {
                 at_ms += days * 43_200_000 + 1;
-                let (reporter, tracker) = &mut gateways[who];
-                tracker.step(found, after);
-                let Some(seen) = tracker.state() else { continue };
+                trackers[who].step(found, after);
+                let Some(seen) = trackers[who].state() else { continue };
                 // The one who reports has the lock; another one takes over.
                 if reporting.replace(who) != Some(who) {
-                    reporter.take_over("payments", at_ms).await.expect("memory answers");
+                    fence += 1;
+                    gateways[who].take_over("payments", fence, at_ms).await.expect("memory answers");
                 }
-                let event = reporter.report("payments", seen, "found", at_ms).await.expect("memory answers");
+                let event = gateways[who].report("payments", seen, "found", at_ms).await.expect("memory answers");
                 // The first state that is ever known is no change.
                 let expected = reported.replace(seen).filter(|before| *before != seen).map(|before| (before, seen));
                 let told = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
                 prop_assert_eq!(told, expected);
                 events.extend(event);
             }
-            for pair in events.windows(2) {
-                prop_assert_eq!(pair[1].previous, Some(pair[0].state), "events are a chain");
+            check_chain(&events)
+        })
+    });
+}
+
+// Property 19, with gateways that do not know that they have lost their lock, and remember what is no longer so: they report as well, and
+// nothing comes of it.
+#[test]
+fn a_gateway_that_has_lost_its_lock_adds_no_event() {
+    let steps = prop::collection::vec((0..3_usize, any::<bool>(), state(), 0..2_u64), 1..40);
+    check((steps, state()), |(steps, first), runtime| {
+        runtime.block_on(async {
+            let gateways = reporters().await;
+            let (mut events, mut reported, mut at_ms) = (Vec::new(), first, 1_700_000_000_000);
+            // Fences of the locks that each believes to have; 0: none.
+            let (mut fences, mut last) = ([1, 0, 0], 1);
+            gateways[0].take_over("payments", 1, at_ms).await.expect("memory answers");
+            gateways[0].report("payments", first, "found", at_ms).await.expect("memory answers");
+            for (who, takes_over, seen, days) in steps {
+                at_ms += days * 43_200_000 + 1;
+                if takes_over {
+                    last += 1;
+                    fences[who] = last;
+                    let known = gateways[who].take_over("payments", last, at_ms).await.expect("memory answers");
+                    prop_assert_eq!(&known, &events, "the heir knows every change, the oldest first");
+                    continue;
+                }
+                if fences[who] == 0 {
+                    continue;
+                }
+                let event = gateways[who].report("payments", seen, "found", at_ms).await;
+                if fences[who] < last {
+                    prop_assert!(!matches!(event, Ok(Some(_))), "it has no lock: {:?}", event);
+                    continue;
+                }
+                let event = event.expect("memory answers");
+                let told = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
+                prop_assert_eq!(told, (reported != seen).then_some((reported, seen)));
+                reported = seen;
+                events.extend(event);
             }
-            let mut ids: Vec<String> = events.iter().map(|event| event.id()).collect();
-            ids.sort();
-            ids.dedup();
-            prop_assert_eq!(ids.len(), events.len(), "each has its own id");
-            for event in &events {
-                let token = event.token("https://issuer.test");
-                let told = &token["events"]["https://issuer.test/event-type/service-health-change"];
-                prop_assert_eq!(told["service"].as_str(), Some("payments"));
-                prop_assert_eq!(told["previous_status"].as_str(), event.previous.map(HealthState::text));
-                prop_assert_eq!(told["current_status"].as_str(), Some(event.state.text()));
+            check_chain(&events)
+        })
+    });
+}
+
+// Property 19, all at once: three gateways that each believe to report, in one moment.
+#[test]
+fn gateways_that_report_at_once_make_one_event_for_each_change() {
+    let rounds = prop::collection::vec((state(), any::<bool>()), 1..10);
+    check(rounds, |rounds, runtime| {
+        runtime.block_on(async {
+            let gateways = reporters().await;
+            let (mut events, mut reported, at_ms) = (Vec::new(), HealthState::Healthy, 1_700_000_000_000);
+            gateways[0].report("payments", reported, "found", at_ms).await.expect("memory answers");
+            for (seen, forgets) in rounds {
+                let reports = gateways.iter().map(|gateway| async move {
+                    if forgets {
+                        gateway.take_over("payments", 0, at_ms).await.expect("memory answers");
+                    }
+                    gateway.report("payments", seen, "found", at_ms).await.expect("memory answers")
+                });
+                let told: Vec<HealthEvent> =
+                    futures_util::future::join_all(reports).await.into_iter().flatten().collect();
+                prop_assert_eq!(told.len(), usize::from(reported != seen), "{:?}", told);
+                reported = seen;
+                events.extend(told);
             }
-            Ok(())
+            check_chain(&events)
         })
     });
 }

@@ -134,6 +134,8 @@ impl Default for LimitsConfig {
             api_per_second: 50,
             deadline: span(300),
             head: span(10),
+            body: span(30),
+            idle: span(300),
             watchers: 1_000,
         }
     }
@@ -169,6 +171,8 @@ impl Config {
         let (ms, minutes) = (Duration::from_millis(1), Duration::from_secs(300));
         within("limits.deadline", self.limits.deadline.0, ms, minutes)?;
         within("limits.head", self.limits.head.0, ms, minutes)?;
+        within("limits.body", self.limits.body.0, ms, minutes)?;
+        within("limits.idle", self.limits.idle.0, ms, Duration::from_secs(86_400))?;
         within("redis.commandTimeout", self.redis.command_timeout.0, ms, minutes)?;
         within("drain", self.drain.0, Duration::ZERO, Duration::from_secs(3_600))?;
         within("health.every", self.health.every.0, Duration::from_millis(50), Duration::from_secs(3_600))?;

@@ -272,6 +272,10 @@ pub struct LimitsConfig {
     pub deadline: Span,
     /// How long a client may take for the head of a request, and for a handshake.
     pub head: Span,
+    /// How long a client may take for the body of a request, and to read what it is sent.
+    pub body: Span,
+    /// How long a connection may have no request; before its first one, as long as `head`.
+    pub idle: Span,
     /// Watchers of circuits, and readers of `/api/events`, at once.
     pub watchers: usize,
 }

@@ -171,11 +171,15 @@ fn deadline(
     let asked = match asked {
         None => None,
         Some(span) => {
-            let span = Duration::try_from(*span).ok().filter(|span| !span.is_zero());
+            // The library's conversion overflows at the lowest number there is.
+            let is_positive = span.seconds >= 0 && span.nanos >= 0;
+            let span = is_positive.then(|| Duration::try_from(*span).ok()).flatten().filter(|span| !span.is_zero());
             Some(span.ok_or_else(|| Status::invalid_argument("deadline must be above zero"))?)
         }
     };
-    Ok([asked, timeout].into_iter().flatten().fold(most, Duration::min))
+    let deadline = [asked, timeout].into_iter().flatten().fold(most, Duration::min);
+    // A caller that has no time left gets no call.
+    if deadline.is_zero() { Err(status_of(&Error::Timeout { after: deadline })) } else { Ok(deadline) }
 }
 
 pub async fn execute(
@@ -249,8 +253,7 @@ pub async fn execute(
         match idempotency_key {
             None => chosen.policy.call_with(settings, classify, attempt).await.map(|answer| (answer, false)),
             Some(key) => {
-                // Another caller that guesses the key gets nothing of it.
-                let key = format!("{}/{}/{key}", upstream.name, caller.name.as_deref().unwrap_or_default());
+                let key = once_key(&upstream.name, caller, key);
                 let operation = |_run| async { attempt().await.map(|answer| written(&answer)).map_err(Failure::Inner) };
                 let remember = Remember::with(|_: &Failure<CallError>| None, |_: &[u8]| None);
                 let fingerprint = prepared.fingerprint();
@@ -287,6 +290,13 @@ pub async fn execute(
         policy_version: chosen.version.unwrap_or(0),
         correlation_id,
     })
+}
+
+/// The key of a call that is made once. Another caller that guesses the key gets nothing of it: the length of a caller's name says where it
+/// ends, as names and keys may both have slashes.
+fn once_key(upstream: &str, caller: &Caller, key: &str) -> String {
+    let name = caller.name.as_deref().or(caller.spiffe_id.as_deref()).unwrap_or_default();
+    format!("{upstream}/{}/{name}/{key}", name.len())
 }
 
 /// What the caller is told, and the word for it in metrics: ok, error, refused or timeout.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::extract::{Request as HttpRequest, State as Shared};
 use axum::middleware::Next;
-use axum::response::Response as HttpResponse;
+use axum::response::{IntoResponse, Response as HttpResponse};
 use futures_util::Stream;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -45,6 +45,9 @@ pub fn router(gateway: &Arc<Gateway>) -> (axum::Router, tonic_health::server::He
         builder
             .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // The definitions have those of the examples as well, which are served elsewhere.
+            .with_service_name("resil.v1.ResilienceService")
+            .with_service_name("grpc.health.v1.Health")
     };
     let mut routes = tonic::service::Routes::new(service).add_service(check);
     if let Ok(v1) = reflection(tonic_reflection::server::Builder::configure()).build_v1() {
@@ -57,12 +60,21 @@ pub fn router(gateway: &Arc<Gateway>) -> (axum::Router, tonic_health::server::He
     (routes.prepare().into_axum_router().layer(let_in), reporter)
 }
 
+/// Only what is meant as gRPC: a page of another origin can make a browser send a form or a text, but not this.
+fn is_grpc(headers: &http::HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+}
+
 /// Who is it? Health checks of an orchestrator have no token.
 async fn let_in(Shared(gateway): Shared<Arc<Gateway>>, mut request: HttpRequest, next: Next) -> HttpResponse {
     let peer = request.extensions().get::<Peer>().cloned();
     let Some(peer) = peer.map(|peer| peer.in_mesh(&gateway.config.mesh, request.headers())) else {
         return refused(Status::internal("a connection without an address"));
     };
+    if !is_grpc(request.headers()) {
+        return http::StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    }
     let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
     match gateway.access.caller(&peer, request.headers(), now_ms()) {
         Some(caller) => drop(request.extensions_mut().insert(caller)),
@@ -172,8 +184,10 @@ impl ResilienceService for Service {
         let caller = self.caller(&request, Role::Govern, "policy.set")?;
         let asked = request.into_inner();
         for (field, text) in [("actor", &asked.actor), ("reason", &asked.reason)] {
-            if text.len() > TEXT_MAX {
-                return Err(Status::invalid_argument(format!("{field} must have at most {TEXT_MAX} bytes")));
+            if text.len() > TEXT_MAX || text.chars().any(char::is_control) {
+                return Err(Status::invalid_argument(format!(
+                    "{field} must have at most {TEXT_MAX} bytes and no control characters"
+                )));
             }
         }
         let document =

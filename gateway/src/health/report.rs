@@ -4,29 +4,38 @@
 //! What was reported is a chain of records in the server, one key for each: `<service>/<day>/<number>`. A change is reported by writing the
 //! next record, and a key is written once (RES.IDEMP): the one that comes second finds the record of the other, takes it for the last known
 //! state, and compares again. So two gateways cannot both report a change, nor report it differently. A lock keeps all but one from trying.
-//! Each day begins with a record that repeats the last state, so that the end of a chain is found by looking at some days and some numbers.
+//! Each day begins with a record that repeats the last state, so that the end of a chain is found by looking at some days and some numbers. The last
+//! record of the day before says which day it is: so there is one place for the next record, whatever day a gateway believes to have.
+//!
+//! A gateway that was stopped for a while (a debugger, a pause of the machine) does not know yet that another has its lock. So every record has
+//! the fence of its writer's lock, and who takes over writes one first: the other finds it in the place of what it wanted to write, sees the higher
+//! fence, and stops. What the one who has the lock remembers of a chain is therefore true.
 //!
 //! # What holds
 //! - Events of a service are a chain: `previous` is the `state` of the one before. The first state that is ever known is no change.
-//! - A webhook gets every event at least once, with the same `jti` each time. A gateway that dies in between has an heir: the next reporter
-//!   delivers what is not marked as delivered.
+//! - After a take-over nothing of an earlier reporter is added.
+//! - A webhook gets every event at least once, with the same `jti` each time, and in order; one that it refuses (4xx) waits until the others are
+//!   sent. Webhooks do not wait for each other. A gateway that dies in between has an heir: the next reporter delivers what is not marked as
+//!   delivered, of the last [`LOOK_BACK`] records of each service.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::Request;
 use http_body_util::Full;
 use parking_lot::Mutex;
 use resil::idempotency::{IdempotencySettings, Idempotent, RecordedState};
 use resil::lock::LockSettings;
-use resil::{Client, Error, Failure};
+use resil::{Client, Error, Failure, Leased};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{HealthBook, HealthState};
@@ -39,10 +48,15 @@ const DAYS: u64 = 30;
 const KEEP: Duration = Duration::from_secs((DAYS + 10) * 86_400);
 const DAY_MS: u64 = 86_400_000;
 /// What was not delivered is looked for in so many records before the last.
-const LOOK_BACK: u64 = 10;
+const LOOK_BACK: usize = 100;
 const AGAIN: Duration = Duration::from_secs(1);
-/// A webhook is tried so often at once; the next look at the chain tries again.
-const ATTEMPTS: u32 = 5;
+/// The first pause after a webhook that failed; it doubles.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Events that wait for one webhook. Beyond it the oldest are given up.
+const UNSENT_MAX: usize = 10_000;
+/// How often a reporter looks whether a new day has begun.
+const EACH_DAY: Duration = Duration::from_secs(60);
 const LOCK: &str = "resil-gateway-reporter";
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -57,6 +71,26 @@ pub struct HealthEvent {
     pub detail: String,
     day: u64,
     number: u64,
+    /// Of the lock of the one who wrote it.
+    #[serde(default)]
+    fence: u64,
+    /// The last of its day: the day on which the chain goes on.
+    #[serde(default)]
+    goes_on: Option<u64>,
+}
+
+/// Why a webhook has not got an event.
+#[derive(Debug)]
+struct Unsent {
+    why: String,
+    /// It was there and does not want this one.
+    is_refused: bool,
+}
+
+impl Unsent {
+    fn because(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_refused: false }
+    }
 }
 
 impl HealthEvent {
@@ -112,14 +146,14 @@ impl Webhooks {
         Ok(Self { hooks, client, issuer: config.health.issuer.clone() })
     }
 
-    async fn send(&self, hook: usize, event: &HealthEvent) -> Result<(), String> {
+    async fn send(&self, hook: usize, event: &HealthEvent) -> Result<(), Unsent> {
         let (url, token) = &self.hooks[hook];
         let body = Bytes::from(self.token_bytes(event));
         let mut request = Request::post(url.expose())
             .header("content-type", "application/json")
             .header("x-resil-event-id", event.id())
             .body(Full::new(body))
-            .map_err(|_| "the address of the webhook cannot be used".to_owned())?;
+            .map_err(|_| Unsent::because("the address of the webhook cannot be used"))?;
         if let Some(token) = token
             && let Ok(value) = http::HeaderValue::from_str(&format!("Bearer {}", token.expose()))
         {
@@ -129,9 +163,14 @@ impl Webhooks {
         let sent = tokio::time::timeout(WEBHOOK_TIMEOUT, client.request(request)).await;
         match sent {
             Ok(Ok(response)) if response.status().is_success() => Ok(()),
-            Ok(Ok(response)) => Err(format!("it answered {}", response.status().as_u16())),
-            Ok(Err(_)) => Err("it cannot be reached".to_owned()),
-            Err(_) => Err("it did not answer in time".to_owned()),
+            // A redirect is not followed: the address is the configuration's.
+            Ok(Ok(response)) => {
+                let status = response.status();
+                let is_refused = status.is_client_error() && ![408, 425, 429].contains(&status.as_u16());
+                Err(Unsent { why: format!("it answered {}", status.as_u16()), is_refused })
+            }
+            Ok(Err(_)) => Err(Unsent::because("it cannot be reached")),
+            Err(_) => Err(Unsent::because("it did not answer in time")),
         }
     }
 
@@ -147,6 +186,8 @@ pub struct Reporter {
     delivered: Idempotent,
     webhooks: Webhooks,
     heads: Mutex<HashMap<String, HealthEvent>>,
+    /// Of our lock; 0 before the first.
+    fence: AtomicU64,
     is_reporter: AtomicBool,
 }
 
@@ -159,6 +200,7 @@ impl Reporter {
             delivered: client.idempotent("gateway-webhook", settings.abort_on_cancel())?,
             webhooks,
             heads: Mutex::default(),
+            fence: AtomicU64::new(0),
             is_reporter: AtomicBool::new(false),
         }))
     }
@@ -197,24 +239,39 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Writes `event`, or finds what another wrote in its place: then false.
+    /// Writes `event`, or finds what another wrote in its place: then false. An error if that one has a later lock than ours.
     async fn append(&self, event: &HealthEvent) -> Result<(HealthEvent, bool), Error> {
         let key = HealthEvent::key(&event.service, event.day, event.number);
         let written = self.chains.run_json(&key, b"", async |_| Ok::<_, Infallible>(event.clone())).await;
-        match written {
-            Ok(outcome) => {
-                let found = outcome.value.ok_or_else(|| Error::Internal("a record is small".to_owned()))?;
-                Ok((found, !outcome.replayed))
-            }
-            Err(Failure::Resil(error)) => Err(error),
+        let outcome = match written {
+            Ok(outcome) => outcome,
+            Err(Failure::Resil(error)) => return Err(error),
             Err(failure) => {
-                Err(failure.error().unwrap_or_else(|| Error::Internal("a record was not written".to_owned())))
+                return Err(failure.error().unwrap_or_else(|| Error::Internal("a record was not written".to_owned())));
             }
+        };
+        let found: HealthEvent = outcome.value.ok_or_else(|| Error::Internal("a record is small".to_owned()))?;
+        if found.fence > event.fence {
+            let reason = "another gateway reports now";
+            return Err(Error::LockLost { what: Leased::Lock, name: LOCK.into(), reason });
         }
+        Ok((found, !outcome.replayed))
+    }
+
+    /// What comes after `head`, with the state that was reported last; who has a change puts it in.
+    fn next(head: Option<&HealthEvent>, service: &str, fence: u64, today: u64, at_ms: u64) -> HealthEvent {
+        let (day, number, goes_on) = match head {
+            None => (today, 1, None),
+            Some(HealthEvent { goes_on: Some(day), .. }) => (*day, 1, None),
+            Some(head) => (head.day, head.number + 1, Some(today).filter(|today| head.day < *today)),
+        };
+        let state = head.map_or(HealthState::Healthy, |head| head.state);
+        let (service, detail) = (service.to_owned(), "as reported before".to_owned());
+        HealthEvent { service, previous: None, state, at_ms, detail, day, number, fence, goes_on }
     }
 
     /// Reports the state of a service, if it is another than the one reported last. The event, if this call made it.
-    /// Only after [`take_over`](Self::take_over), and for as long as nobody else does.
+    /// Only after [`take_over`](Self::take_over). An error if another gateway has taken over since.
     pub async fn report(
         &self,
         service: &str,
@@ -222,32 +279,22 @@ impl Reporter {
         detail: &str,
         at_ms: u64,
     ) -> Result<Option<HealthEvent>, Error> {
-        let today = at_ms / DAY_MS;
+        let (today, fence) = (at_ms / DAY_MS, self.fence.load(Ordering::Acquire));
         let known = self.heads.lock().get(service).cloned();
         let mut head = match known {
-            Some(known) if known.state == state && known.day >= today => return Ok(None),
             Some(known) => Some(known),
             None => self.head(service, today).await?,
         };
         loop {
-            let (day, number) = match &head {
-                Some(head) if head.day >= today => (head.day, head.number + 1),
-                _ => (today, 1),
-            };
-            // The first of a day repeats what was known; then the change comes.
-            let carried = head.as_ref().filter(|head| head.day < today).map(|head| head.state);
-            let next = HealthEvent {
-                service: service.to_owned(),
-                previous: head.as_ref().map(|head| head.state).filter(|_| carried.is_none()),
-                state: carried.unwrap_or(state),
-                at_ms,
-                detail: detail.to_owned(),
-                day,
-                number,
-            };
-            if head.as_ref().is_some_and(|head| head.state == state && carried.is_none()) {
-                self.heads.lock().insert(service.to_owned(), head.unwrap_or(next));
+            let is_carried = head.as_ref().is_some_and(|head| head.day < today || head.goes_on.is_some());
+            if !is_carried && head.as_ref().is_some_and(|head| head.state == state) {
                 return Ok(None);
+            }
+            let mut next = Self::next(head.as_ref(), service, fence, today, at_ms);
+            // The last and the first of a day repeat what was known; then the change comes.
+            if !is_carried {
+                next.previous = head.as_ref().map(|head| head.state);
+                (next.state, next.detail) = (state, detail.to_owned());
             }
             let (found, is_ours) = self.append(&next).await?;
             self.heads.lock().insert(service.to_owned(), found.clone());
@@ -258,47 +305,77 @@ impl Reporter {
         }
     }
 
-    /// Sends an event to every webhook that has not had it.
-    pub async fn deliver(&self, event: &HealthEvent) -> Result<(), Error> {
-        for hook in 0..self.webhooks.hooks.len() {
-            let key = format!("{}/{hook}", event.id());
-            let sent = self.delivered.run(&key, b"", async |_| {
-                let mut last = String::new();
-                for attempt in 0..ATTEMPTS {
-                    match self.webhooks.send(hook, event).await {
-                        Ok(()) => return Ok(Bytes::from_static(b"sent")),
-                        Err(why) => last = why,
-                    }
-                    tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
-                }
-                Err(last)
-            });
-            match sent.await {
-                Ok(_) => {}
-                Err(Failure::Resil(error)) => return Err(error),
-                Err(failure) => {
-                    let why = failure.into_inner().unwrap_or_default();
-                    tracing::warn!(event = event.id(), hook, why, "an event was not delivered; it is tried again");
-                    return Err(Error::Timeout { after: WEBHOOK_TIMEOUT });
-                }
-            }
+    /// Sends an event to a webhook that has not had it.
+    async fn deliver(&self, hook: usize, event: &HealthEvent) -> Result<(), Unsent> {
+        let key = format!("{}/{hook}", event.id());
+        let sent = self
+            .delivered
+            .run(&key, b"", async |_| self.webhooks.send(hook, event).await.map(|()| Bytes::from_static(b"sent")));
+        match sent.await {
+            Ok(_) => Ok(()),
+            Err(Failure::Resil(error)) => Err(Unsent::because(error.code().text())),
+            Err(failure) => Err(failure.into_inner().unwrap_or_else(|| Unsent::because("it was not sent"))),
         }
-        Ok(())
     }
 
-    /// Begins to report: what others have reported meanwhile is looked up, and what they left undelivered is delivered.
-    pub async fn take_over(&self, service: &str, at_ms: u64) -> Result<(), Error> {
+    /// Sends what comes to one webhook, until nothing comes any more.
+    async fn deliver_all(&self, hook: usize, mut events: mpsc::UnboundedReceiver<HealthEvent>) {
+        let (mut unsent, mut pause) = (VecDeque::new(), PAUSE);
+        loop {
+            if unsent.is_empty() {
+                let Some(event) = events.recv().await else { return };
+                unsent.push_back(event);
+            }
+            while let Ok(event) = events.try_recv() {
+                if unsent.len() == UNSENT_MAX {
+                    tracing::error!(hook, "an event was given up: too many wait for this webhook");
+                    unsent.pop_front();
+                }
+                unsent.push_back(event);
+            }
+            let Some(event) = unsent.front() else { continue };
+            let Err(Unsent { why, is_refused }) = self.deliver(hook, event).await else {
+                unsent.pop_front();
+                pause = PAUSE;
+                continue;
+            };
+            tracing::warn!(event = event.id(), hook, why, "an event was not delivered; it is tried again");
+            if is_refused {
+                unsent.rotate_left(1);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Begins to report, with a lock of this fence: writes so, for those who had it before. The last changes, the oldest first: some may not
+    /// have been delivered.
+    pub async fn take_over(&self, service: &str, fence: u64, at_ms: u64) -> Result<Vec<HealthEvent>, Error> {
+        self.fence.store(fence, Ordering::Release);
         self.heads.lock().remove(service);
-        let Some(head) = self.head(service, at_ms / DAY_MS).await? else { return Ok(()) };
-        for number in head.number.saturating_sub(LOOK_BACK).max(1)..=head.number {
-            if let Some(event) = self.record(service, head.day, number).await?
-                && event.is_change()
-            {
-                self.deliver(&event).await?;
+        let today = at_ms / DAY_MS;
+        let Some(mut head) = self.head(service, today).await? else { return Ok(Vec::new()) };
+        while head.fence != fence {
+            head = self.append(&Self::next(Some(&head), service, fence, today, at_ms)).await?.0;
+        }
+        self.heads.lock().insert(service.to_owned(), head.clone());
+        self.changes_until(head).await
+    }
+
+    async fn changes_until(&self, head: HealthEvent) -> Result<Vec<HealthEvent>, Error> {
+        let (mut found, mut at) = (VecDeque::new(), Some(head));
+        for _ in 0..LOOK_BACK {
+            let Some(event) = at else { break };
+            at = match (event.number, event.day.checked_sub(1)) {
+                (2.., _) => self.record(&event.service, event.day, event.number - 1).await?,
+                (_, Some(before)) => self.head(&event.service, before).await?,
+                (_, None) => None,
+            };
+            if event.is_change() {
+                found.push_front(event);
             }
         }
-        self.heads.lock().insert(service.to_owned(), head);
-        Ok(())
+        Ok(found.into())
     }
 
     /// Reports for as long as this gateway is the one who does, until it ends.
@@ -326,36 +403,40 @@ impl Reporter {
     async fn serve(&self, book: &HealthBook) -> Result<(), Error> {
         let lock = self.client.lock(LOCK, LockSettings::new())?;
         let guard = lock.until_acquired().await?;
+        let held = guard.held();
+        let fence = held.fence().ok_or(Error::BackendUnavailable("nobody can say who reports"))?;
         self.is_reporter.store(true, Ordering::Relaxed);
         tracing::info!("this gateway reports changes of health");
-        for view in book.views() {
-            self.take_over(&view.service, now_ms()).await?;
-        }
-        let mut changes = book.changes();
-        let lost = guard.held().lost();
-        let mut undelivered: Vec<HealthEvent> = Vec::new();
-        loop {
-            changes.borrow_and_update();
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            self.webhooks.hooks.iter().map(|_| mpsc::unbounded_channel()).unzip();
+        let deliver = |event: HealthEvent| senders.iter().for_each(|hook| drop(hook.send(event.clone())));
+        let report = async {
             for view in book.views() {
-                let Some(state) = view.state else { continue };
-                if let Some(event) = self.report(&view.service, state, &view.detail, now_ms()).await? {
-                    tracing::info!(target: "resil::caep", event = %event.token(&self.webhooks.issuer), "a service has changed");
-                    undelivered.push(event);
+                self.take_over(&view.service, fence, now_ms()).await?.into_iter().for_each(deliver);
+            }
+            let mut changes = book.changes();
+            loop {
+                changes.borrow_and_update();
+                for view in book.views() {
+                    let Some(state) = view.state else { continue };
+                    if let Some(event) = self.report(&view.service, state, &view.detail, now_ms()).await? {
+                        tracing::info!(target: "resil::caep", event = %event.token(&self.webhooks.issuer), "a service has changed");
+                        deliver(event);
+                    }
+                }
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { return Ok(()) },
+                    () = held.until_lost() => return Ok(()),
+                    // A new day has a record of its own.
+                    () = tokio::time::sleep(EACH_DAY) => {}
                 }
             }
-            let mut left = Vec::new();
-            for event in undelivered.drain(..) {
-                if self.deliver(&event).await.is_err() {
-                    left.push(event);
-                }
-            }
-            undelivered = left;
-            let pause = if undelivered.is_empty() { Duration::from_secs(60) } else { AGAIN };
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return Ok(()) },
-                () = lost.cancelled() => return Ok(()),
-                () = tokio::time::sleep(pause) => {}
-            }
+        };
+        let send = join_all(receivers.into_iter().enumerate().map(|(hook, events)| self.deliver_all(hook, events)));
+        tokio::select! {
+            reported = report => reported,
+            // Without webhooks there is nothing to wait for.
+            _ = async { send.await; std::future::pending::<()>().await } => Ok(()),
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::audit::{Deed, Outcome};
 use crate::errors::Problem;
+use crate::patience::TooSlow;
 use crate::roles::{Caller, Role};
 use crate::run::Gateway;
 
@@ -122,6 +123,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 let detail = format!("a body has at most {} bytes", super::BODY_MAX);
                 Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_BIG", "Too large", detail))
+            }
+            Err(rejection) if TooSlow::caused(Some(&rejection)) => {
+                let detail = "the body of the request took too long";
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "Too slow", detail))
             }
             Err(rejection) => Err(Problem::wrong(rejection.body_text().chars().take(300).collect::<String>())),
         }

@@ -85,7 +85,10 @@ pub async fn guard(State(hosts): State<Arc<Hosts>>, mut request: Request, next: 
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz" | "/health" | "/metrics");
     let is_api = request.uri().path().starts_with("/api/");
     let is_near = request.extensions().get::<Peer>().is_some_and(|peer| is_loopback(peer.address));
-    let is_ours = host_of(&request).is_some_and(|host| hosts.has(host));
+    // A target with a host of its own, as proxies get it, has to agree.
+    let target = request.uri().authority().map(http::uri::Authority::as_str);
+    let is_ours =
+        host_of(&request).is_some_and(|host| hosts.has(host) && target.is_none_or(|target| hosts.has(target)));
     let mut response = if hosts.only_loopback && !is_near && !is_probe {
         Problem::unauthenticated().into_response()
     } else if is_probe || is_ours {
@@ -145,7 +148,8 @@ pub async fn let_in(State(gateway): State<Arc<Gateway>>, mut request: Request, n
     let shown = caller.as_ref().map(|caller| caller.shown);
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let csrf = caller.as_ref().and_then(|caller| caller.csrf.as_deref());
-        if let Err(problem) = check_change(request.headers(), shown, csrf) {
+        let has_tls = gateway.config.tls.is_some();
+        if let Err(problem) = check_change(request.headers(), has_tls, shown, csrf) {
             return problem.into_response();
         }
     }
@@ -159,7 +163,7 @@ pub async fn let_in(State(gateway): State<Arc<Gateway>>, mut request: Request, n
 }
 
 /// A change that a browser makes must be meant: from our own page, with the text that only our page can read.
-fn check_change(headers: &HeaderMap, shown: Option<Shown>, csrf: Option<&str>) -> Result<(), Problem> {
+fn check_change(headers: &HeaderMap, has_tls: bool, shown: Option<Shown>, csrf: Option<&str>) -> Result<(), Problem> {
     let is_json = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|kind| {
         kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
     });
@@ -183,7 +187,9 @@ fn check_change(headers: &HeaderMap, shown: Option<Shown>, csrf: Option<&str>) -
     if let Some(origin) = headers.get(header::ORIGIN) {
         let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let origin = origin.to_str().unwrap_or_default();
-        if !["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host)) {
+        // A proxy in front may have ended TLS; but a page that came without it cannot be ours if we have it.
+        let plain = origin.strip_prefix("http://").filter(|_| !has_tls);
+        if plain.or_else(|| origin.strip_prefix("https://")) != Some(host) {
             return Err(Problem::forbidden("this must come from the dashboard's own page"));
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Reply;
 use super::acts::{Actor, Because, Body, Looker, Segments};
-use crate::errors::Problem;
+use crate::errors::{Problem, bounded};
 use crate::roles::Role;
 use crate::run::Gateway;
 
@@ -95,10 +95,10 @@ pub async fn check(State(gateway): State<Arc<Gateway>>, _: Looker, Body(asked): 
     match gateway.client.policies().check(&document).await {
         Ok(canonical) => Ok(Json(json!({"valid": true, "canonical": indented(&canonical)}))),
         Err(resil::Error::InvalidPolicy { field, reason }) => {
-            Ok(Json(json!({"valid": false, "field": field, "message": reason})))
+            Ok(Json(json!({"valid": false, "field": field, "message": bounded(reason)})))
         }
         Err(resil::Error::InvalidArgument(text)) => {
-            Ok(Json(json!({"valid": false, "field": "document", "message": text})))
+            Ok(Json(json!({"valid": false, "field": "document", "message": bounded(text)})))
         }
         Err(error) => Err(error.into()),
     }

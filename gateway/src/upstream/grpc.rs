@@ -217,8 +217,8 @@ pub fn check_metadata<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>)
         let lower = name.to_ascii_lowercase();
         let is_reserved = lower.starts_with("grpc-")
             || lower.ends_with("-bin")
-            || ["te", "host", "content-type", "content-length", "connection", "user-agent", "transfer-encoding"]
-                .contains(&&*lower);
+            || ["content-type", "user-agent"].contains(&&*lower)
+            || super::http::OURS.contains(&&*lower);
         let key = lower.parse::<MetadataKey<Ascii>>().ok().filter(|_| !is_reserved);
         let (Some(key), Ok(value)) = (key, value.parse::<MetadataValue<Ascii>>()) else {
             return Err(Status::invalid_argument(format!(

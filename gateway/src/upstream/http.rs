@@ -19,7 +19,7 @@ const PATH_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 32 << 10;
 
 /// Fields that belong to one connection, or that the gateway writes itself.
-const OURS: [&str; 11] = [
+pub(super) const OURS: [&str; 11] = [
     "connection",
     "host",
     "keep-alive",
@@ -168,7 +168,9 @@ pub fn check_path(path: &str) -> Result<(), String> {
         return Err("path must be percent-encoded, without spaces, backslashes and fragments".to_owned());
     }
     let decoded = plain.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
-    if decoded.split('/').any(|segment| segment == "." || segment == "..") {
+    // Some servers cut a segment at its semicolon before they resolve it.
+    let mut names = decoded.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    if names.any(|name| name == "." || name == "..") {
         return Err("path must have no . or .. segments".to_owned());
     }
     Ok(())

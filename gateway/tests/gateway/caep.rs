@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::extract::State;
 use axum::routing::post;
@@ -45,6 +45,62 @@ fn told(event: &Value) -> (String, String, String) {
     let (_, told) = event["events"].as_object().and_then(|events| events.iter().next()).expect("one event");
     let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
     (text("service"), text("previous_status"), text("current_status"))
+}
+
+/// A webhook that answers everything with this, after a while.
+async fn bad_webhook(status: u16, after: std::time::Duration) -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let answer = async move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(after).await;
+        // To a place where it would be taken, if anybody followed.
+        (http::StatusCode::from_u16(status).expect("a status"), [("location", "http://127.0.0.1:1/elsewhere")])
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let router = axum::Router::new().fallback(answer);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (format!("http://{address}/events"), asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_fails_holds_up_no_other() {
+    use std::time::Duration;
+    let inbox = Arc::new(Inbox::default());
+    let good = webhook(Arc::clone(&inbox)).await;
+    let mut bad = Vec::new();
+    for (status, after) in [(500, 0), (302, 0), (400, 0), (200, 60_000)] {
+        bad.push(bad_webhook(status, Duration::from_millis(after)).await);
+    }
+    let stop = CancellationToken::new();
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let example = resil_gateway::demo::HttpExample::start(Arc::clone(&is_broken), stop.clone()).await.expect("a port");
+    let text = "services: { example: { probe: http, upstream: example, path: /items/1 } }\n";
+    let mut config = config("memory://bad-hooks", "127.0.0.1:1", &example.address.to_string(), text);
+    let hook = |url: &str| {
+        let secret = resil_gateway::config::Secret::new;
+        resil_gateway::config::WebhookConfig { url: secret(url), token: Some(secret("hook-secret")), token_file: None }
+    };
+    config.health.webhooks = bad.iter().map(|(url, _)| hook(url)).chain([hook(&good)]).collect();
+    let running = run::start(config).await.expect("started");
+    let gateway = Arc::clone(&running.gateway);
+    within("it is known", || async { gateway.health.views().iter().all(|view| view.state.is_some()) }).await;
+    within("it reports", || async { gateway.reporter.is_reporter() }).await;
+    for number in 0..4 {
+        is_broken.store(number % 2 == 0, Ordering::Relaxed);
+        within("the good one hears of it", || async { inbox.events.lock().len() > number }).await;
+    }
+    for (url, asked) in &bad {
+        within("each is asked", || async { asked.load(Ordering::Relaxed) > 0 }).await;
+        assert!(!url.contains("elsewhere"));
+    }
+    let order: Vec<String> = inbox.events.lock().iter().map(|event| told(event).2).collect();
+    assert_eq!(order, ["unhealthy", "healthy", "unhealthy", "healthy"]);
+    // What cannot be sent does not keep it from ending.
+    let ended = tokio::time::timeout(Duration::from_secs(10), running.end()).await;
+    assert_eq!(ended.expect("in time"), 0);
+    stop.cancel();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,12 +3,17 @@
 #![recursion_limit = "512"]
 
 mod api;
+mod browser;
 mod caep;
 mod calls;
+mod certificates;
+mod clients;
+mod documents;
 mod examples;
 mod faults;
-mod overhead;
+mod otlp;
 mod process;
 mod scene;
 mod security;
+mod upstreams;
 mod watching;

@@ -17,6 +17,7 @@ use crate::scene::{client, echo_call, echoed, store_policies};
 pub struct Process {
     child: Child,
     pub grpc: String,
+    pub http: String,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -47,41 +48,45 @@ impl Process {
                 if let Ok(event) = serde_json::from_str::<serde_json::Value>(&line)
                     && event["message"] == "the gateway serves"
                 {
-                    let _ = send.send(event["grpc"].as_str().unwrap_or_default().to_owned());
+                    let port = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+                    let _ = send.send((port("grpc"), port("http")));
                 }
                 kept.lock().expect("no panic").push(line);
             }
         });
-        let grpc =
+        let (grpc, http) =
             serves.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("it serves: {:?}", log.lock()));
-        Self { child, grpc, log }
+        Self { child, grpc, http, log }
     }
 
     pub fn with_config(folder: &tempfile::TempDir, text: &str, redis_url: &str) -> Self {
+        Self::with_variables(folder, text, redis_url, &[])
+    }
+
+    pub fn with_variables(folder: &tempfile::TempDir, text: &str, redis_url: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = gateway();
         command
             .args(["serve", "--config"])
             .arg(config_file(folder, text))
             .env("REDIS_URL", redis_url)
-            .env("LOG_LEVEL", "info");
+            .env("LOG_LEVEL", "info")
+            .envs(variables.iter().copied());
         Self::start(command)
     }
 
-    /// What it has used of the processors, by the kernel's count.
-    pub fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks: u64 = [11, 12].iter().filter_map(|at| fields[*at].parse::<u64>().ok()).sum();
-        // A hundred ticks are a second.
-        Duration::from_millis(ticks * 10)
+    /// Memory that it has, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1_024
     }
 
-    fn terminate(&self) {
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        assert!(Command::new("kill").args([name, &pid]).status().expect("kill").success());
     }
 
-    fn ended(&mut self) -> Option<i32> {
+    pub fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().expect("a child") {
@@ -123,7 +128,9 @@ async fn sigterm_under_load_cuts_nothing_off() {
         assert!(begun.elapsed() < Duration::from_secs(20), "all have begun");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    process.terminate();
+    process.signal("-TERM");
+    // An orchestrator that says it twice changes nothing.
+    process.signal("-TERM");
     // What comes now is refused.
     let mut late = grpc.clone();
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -135,6 +142,29 @@ async fn sigterm_under_load_cuts_nothing_off() {
         answered += 1;
     }
     assert_eq!((answered, process.ended()), (200, Some(0)));
+    stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_who_presses_ctrl_c_again_does_not_wait() {
+    let server = Server::fresh();
+    store_policies(&server.url()).await;
+    let stop = CancellationToken::new();
+    let echo = EchoUpstream::start(stop.clone()).await.expect("a port");
+    let folder = tempfile::tempdir().expect("a folder");
+    let text =
+        format!("upstreams: {{ echo: {{ kind: grpc, address: \"http://{}\", policy: plain }} }}\n", echo.address);
+    let mut process = Process::with_config(&folder, &text, &server.url());
+    let mut grpc = client(&format!("http://{}", process.grpc));
+    let slow = EchoRequest { delay: Some(prost_types::Duration { seconds: 60, nanos: 0 }), ..Default::default() };
+    let call = tokio::spawn(async move { grpc.execute_with_resilience(echo_call(&slow)).await });
+    crate::scene::within("it has begun", || async { echo.calls.load(std::sync::atomic::Ordering::Relaxed) == 1 }).await;
+    process.signal("-INT");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(process.child.try_wait().expect("a child"), None, "the first is a wish to drain");
+    process.signal("-INT");
+    assert_eq!(process.ended(), Some(3), "it says that a call was cut off");
+    assert!(call.await.expect("no panic").is_err());
     stop.cancel();
 }
 
@@ -200,64 +230,4 @@ async fn the_demo_shows_life() {
         grpc.get_circuit_state(proto::GetCircuitStateRequest { name: "catalog".into() }).await.expect("a state");
     assert!(circuit.into_inner().circuit.is_some_and(|circuit| circuit.exists));
     assert_eq!(demo.end().await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_asked_for_and_their_identity_is_audited() {
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
-    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-    let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).expect("a file");
-        path.display().to_string()
-    };
-    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
-    let issue = |names: Vec<SanType>| {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
-        params.subject_alt_names.extend(names);
-        (params.signed_by(&key, &authority).expect("signed").pem(), key.serialize_pem())
-    };
-    let (certificate, key) = issue(Vec::new());
-    let ca = write("ca.pem", &authority.pem());
-    let (certificate, key) = (write("server.pem", &certificate), write("server.key", &key));
-    let more = format!(
-        "tls:
-  certificateFile: {certificate}
-  keyFile: {key}
-  clientCaFile: {ca}
-  identities:
-    - {{ spiffeId: \"spiffe://shop/*\", role: govern }}
-"
-    );
-    let scene = crate::scene::Scene::start("memory://mtls", &more).await;
-    let target = format!("https://localhost:{}", scene.running.grpc_address.port());
-    let connect = |identity: Option<(String, String)>| {
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()));
-        if let Some((certificate, key)) = identity {
-            tls = tls.identity(Identity::from_pem(certificate, key));
-        }
-        let endpoint = Endpoint::from_shared(target.clone()).expect("an address").tls_config(tls).expect("TLS");
-        proto::resilience_service_client::ResilienceServiceClient::new(endpoint.connect_lazy())
-    };
-    let spiffe = |id: &str| vec![SanType::URI(id.try_into().expect("ASCII"))];
-    let update = || proto::UpdatePolicyRequest {
-        name: "p".into(),
-        document: "{}".into(),
-        actor: "cart".into(),
-        ..Default::default()
-    };
-    assert!(connect(None).update_policy(update()).await.is_err(), "a certificate is needed");
-    let mut known = connect(Some(issue(spiffe("spiffe://shop/sa/cart"))));
-    known.update_policy(update()).await.expect("it may govern");
-    let event = scene.running.gateway.audit.latest(1).pop().expect("an event");
-    assert_eq!((event.kind, event.spiffe_id.as_deref()), ("policy.set", Some("spiffe://shop/sa/cart")));
-    let mut stranger = connect(Some(issue(spiffe("spiffe://shopkeeper/sa/cart"))));
-    assert_eq!(
-        stranger.update_policy(update()).await.expect_err("not one of ours").code(),
-        tonic::Code::Unauthenticated
-    );
 }

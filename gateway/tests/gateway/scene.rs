@@ -51,9 +51,9 @@ upstreams:
   nowhere: {{ kind: http, address: \"http://127.0.0.1:1\", policy: strict }}
 health: {{ every: 50ms, timeout: 1s, after: 2 }}
 drain: 10s
-limits: {{ apiPerSecond: 10000 }}
 {more}"
     );
+    let text = if more.contains("limits:") { text } else { format!("{text}\nlimits: {{ apiPerSecond: 10000 }}\n") };
     let config = Config::from_text(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     config.validate().unwrap_or_else(|error| panic!("{error}\n{text}"));
     config

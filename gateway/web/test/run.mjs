@@ -3,6 +3,7 @@
 //   node test/run.mjs unit                 logic alone
 //   node test/run.mjs browser              in Chromium, against the fake gateway
 //   node test/run.mjs browser real <url>   the tour alone, against a running gateway that needs no token
+//   node test/run.mjs real <url>           actions, against the program that gateway/tests/gateway/browser.rs has started
 //   node test/run.mjs fake [port]          serves the fake gateway, to look at
 
 import { spawnSync } from "node:child_process";
@@ -18,7 +19,7 @@ process.chdir(root);
 
 const folder = what === "fake" ? "fake" : what;
 const all = readdirSync(join("test", folder)).filter((name) => (what === "fake" ? name === "main.ts" : name.endsWith(".test.ts")));
-const names = words[0] === "real" ? all.filter((name) => name === "tour.test.ts") : words.length > 0 && what !== "fake" ? all.filter((name) => words.some((word) => name.includes(word))) : all;
+const names = what === "real" ? all : words[0] === "real" ? all.filter((name) => name === "tour.test.ts") : words.length > 0 && what !== "fake" ? all.filter((name) => words.some((word) => name.includes(word))) : all;
 rmSync(made, { recursive: true, force: true });
 mkdirSync(made, { recursive: true });
 await build({
@@ -36,7 +37,7 @@ await build({
   logLevel: "warning",
 });
 const files = readdirSync(made).map((name) => join(made, name));
-const env = { ...process.env, NODE_OPTIONS: "--enable-source-maps", ...(words[0] === "real" ? { RESIL_GATEWAY: words[1] } : {}) };
+const env = { ...process.env, NODE_OPTIONS: "--enable-source-maps", ...(what === "real" ? { RESIL_GATEWAY: words[0] } : words[0] === "real" ? { RESIL_GATEWAY: words[1] } : {}) };
 // A file of browser tests that fails beside others is run once more, alone, as the other suites do.
 const again = join(root, "..", "..", "scripts", "again");
 const [program, args] =

@@ -44,7 +44,7 @@ export function WorkView() {
     { id: "held", title: "For", numeric: true, value: (row) => row.heldMs, show: (row) => <Running ms={row.heldMs} at={at} /> },
   ];
   return (
-    <Page title="In flight" lead="Calls of this gateway, and the longest holds and waits in the server.">
+    <Page title="In flight" lead="Calls of this gateway, and the longest holds and waits in the server. Runs and loads of other callers are listed while somebody waits for them.">
       <Shown live={live}>
         {(now) => (
           <>
