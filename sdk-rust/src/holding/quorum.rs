@@ -235,7 +235,8 @@ pub(super) async fn renew(
 pub(super) async fn release(quorum: &Quorum, call: OwnedCall<'_>) -> Result<Option<Duration>, Error> {
     // By owner, whatever fence it has at each server.
     let command = Command::LockRelease(OwnedCall { fence: None, ..call });
-    let mut replies: FuturesUnordered<_> = quorum.servers.iter().map(|server| server.call_sent_anyway(&command)).collect();
+    let mut replies: FuturesUnordered<_> =
+        quorum.servers.iter().map(|server| server.call_sent_anyway(&command)).collect();
     let (mut replied, mut released) = (0, 0);
     let (mut held, mut lasting) = (Duration::ZERO, None);
     while let Some(reply) = replies.next().await {

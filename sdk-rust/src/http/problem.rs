@@ -100,7 +100,8 @@ impl Problem {
 
     /// Of a request that costs more than its limit grants at any time: coming back does not help.
     pub(super) fn never_granted(self) -> Self {
-        self.with("detail", json!("The request costs more than the rate limit ever grants.")).with("retryable", json!(false))
+        self.with("detail", json!("The request costs more than the rate limit ever grants."))
+            .with("retryable", json!(false))
     }
 
     fn status(mut self, status: u16) -> Self {

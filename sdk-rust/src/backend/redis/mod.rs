@@ -51,8 +51,8 @@ use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 
 use self::address::Address;
-use self::late::LateWaits;
 use self::connection::CallerGone;
+use self::late::LateWaits;
 use self::link::Door;
 use self::supervisor::{ConnectionState, SharedConnection};
 pub(crate) use self::trouble::TOO_FAR_AHEAD;
