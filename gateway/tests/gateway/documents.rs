@@ -129,7 +129,9 @@ async fn deadlines_of_nothing_and_of_years_are_understood() {
     assert_eq!(scene.grpc.execute_with_resilience(call).await.expect_err("no time").code(), Code::DeadlineExceeded);
     let mut none = tonic::Request::new(echo_call(&slow));
     none.metadata_mut().insert("grpc-timeout", "0n".parse().expect("a value"));
-    assert_eq!(scene.grpc.execute_with_resilience(none).await.expect_err("no time").code(), Code::DeadlineExceeded);
+    // The client's own clock may be first.
+    let code = scene.grpc.execute_with_resilience(none).await.expect_err("no time").code();
+    assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&code), "{code:?}");
     let made = scene.echo.calls.load(std::sync::atomic::Ordering::Relaxed) - before;
     assert!(made <= 1, "without any time no call is made: {made}");
     for (timeout, expected) in

@@ -24,11 +24,14 @@ use crate::scene::{client, http_call, replied, store_policies, within};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
+/// What came, each with the attributes of its resource.
+type Received<T> = Arc<Mutex<Vec<(Vec<KeyValue>, T)>>>;
+
 /// What came, of both kinds.
 #[derive(Clone, Default)]
 struct Collector {
-    spans: Arc<Mutex<Vec<(Vec<KeyValue>, Span)>>>,
-    metrics: Arc<Mutex<Vec<(Vec<KeyValue>, String)>>>,
+    spans: Received<Span>,
+    metrics: Received<String>,
 }
 
 #[tonic::async_trait]
