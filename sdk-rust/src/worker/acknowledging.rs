@@ -32,6 +32,15 @@ pub(super) struct SettledMessage<R> {
     pub end: MessageEnd,
 }
 
+/// What is to be done after a message was added.
+pub(super) enum Added<R> {
+    /// These are to be sent, by who brought the last of them.
+    Full(Vec<SettledMessage<R>>),
+    /// The ticker was woken.
+    First,
+    Gathered,
+}
+
 /// A message that can neither be settled nor tried again at once.
 pub(super) struct KeptMessage<R> {
     pub until: Moment,
@@ -66,20 +75,21 @@ impl<S: Source> Acknowledgements<S> {
         }
     }
 
-    /// What is to be sent now, by who brought the last of it.
-    pub fn add(&self, settled: SettledMessage<S::Receipt>) -> Option<Vec<SettledMessage<S::Receipt>>> {
+    pub fn add(&self, settled: SettledMessage<S::Receipt>) -> Added<S::Receipt> {
         if self.at_once == 1 {
-            return Some(vec![settled]);
+            return Added::Full(vec![settled]);
         }
-        let full = {
-            let mut pending = self.pending.lock();
-            pending.push(settled);
-            (pending.len() >= self.at_once).then(|| std::mem::replace(&mut *pending, Vec::with_capacity(self.at_once)))
-        };
-        if full.is_none() && !self.is_ticking.load(Ordering::Relaxed) && !self.is_ticking.swap(true, Ordering::SeqCst) {
+        let mut pending = self.pending.lock();
+        pending.push(settled);
+        if pending.len() >= self.at_once {
+            return Added::Full(std::mem::replace(&mut *pending, Vec::with_capacity(self.at_once)));
+        }
+        drop(pending);
+        if !self.is_ticking.load(Ordering::Relaxed) && !self.is_ticking.swap(true, Ordering::SeqCst) {
             self.begun.notify_one();
+            return Added::First;
         }
-        full
+        Added::Gathered
     }
 
     pub async fn send<F>(&self, running: &WorkerRun<F>, batch: Vec<SettledMessage<S::Receipt>>) {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::acknowledging::{Acknowledgements, KeptMessage, SettledMessage};
+use super::acknowledging::{Acknowledgements, Added, KeptMessage, SettledMessage};
 use super::headers::fresh_id;
 use super::leading::HeldLead;
 use super::looping::WorkerRun;
@@ -334,9 +334,14 @@ where
                 },
             },
         };
-        if let Some(full) = self.acknowledgements.add(SettledMessage { message, receipt, end }) {
-            self.held.pass_on();
-            self.acknowledgements.send(self.running, full).await;
+        match self.acknowledgements.add(SettledMessage { message, receipt, end }) {
+            Added::Full(full) => {
+                self.held.pass_on();
+                self.acknowledgements.send(self.running, full).await;
+            }
+            // The ticker begins on this thread, and is to begin before another handler may block it.
+            Added::First => tokio::task::yield_now().await,
+            Added::Gathered => {}
         }
     }
 

@@ -293,7 +293,7 @@ where
     }
 }
 
-/// Sends acknowledgements that did not fill a batch in time, and looks after the lead meanwhile. Turns only while there is something.
+/// Sends acknowledgements that did not fill a batch in time, and watches the lead meanwhile. Turns only while there is something.
 async fn tick<S: Source, F>(running: Arc<WorkerRun<F>>, intake: Arc<Intake<S>>) {
     let acknowledgements = &intake.acknowledgements;
     loop {
