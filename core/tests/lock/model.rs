@@ -229,6 +229,7 @@ impl Model {
 
     pub fn give_up(&mut self) -> Said {
         self.follow_clock();
+        self.put_in_order();
         while let Some(place) = self.first_to_give_up(self.now) {
             self.time_out(place);
         }
