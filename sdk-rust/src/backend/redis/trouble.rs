@@ -42,7 +42,8 @@ const LATE: Error = Error::BackendUnavailable("the server did not answer in time
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
 /// A fence cannot be raised at a server: its clock, or that of the server that granted the fence, is wrong.
-pub(crate) const TOO_FAR_AHEAD: &str = "CLOCK: the fence is far ahead of the clock of the server; compare the clocks of the servers";
+pub(crate) const TOO_FAR_AHEAD: &str =
+    "CLOCK: the fence is far ahead of the clock of the server; compare the clocks of the servers";
 
 const REBOUND_TEXT: &str = "the connection to bind to was replaced meanwhile";
 const ON_ITS_WAY_TEXT: &str = "the key is on its way to another node";
