@@ -5,7 +5,7 @@
 //! however many values there are: one number is written, no value is touched.
 //!
 //! # How
-//! The key holds a number that only grows, the *current generation*. Who leads a load is given the current one, and
+//! The key holds a number that only grows, the *current generation*. The leader of a load gets the current one, and
 //! what it loads carries that number and its tags. An invalidation raises the current one and writes it down as the mark of
 //! the tag, or of the whole name. A value is good while no mark that concerns it is above its number. So an invalidation
 //! wins against every load that began before it, also if that is published after it.

@@ -197,7 +197,7 @@ impl HeavyHitters {
     }
 }
 
-/// Only to compare few names in most cases: keys that collide are told apart.
+/// Only to compare few names in most cases: keys that collide are compared by name.
 fn hash_of(tag: u32, name: &[u8]) -> u32 {
     let (words, rest) = name.as_chunks::<8>();
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

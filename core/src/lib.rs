@@ -14,7 +14,7 @@
 //! - [`waited`]: the one engine for everything that can be waited for: queue, leases, fences, sessions, timers.
 //! - [`lock`]: locks and bulkheads: holders with leases, a queue of waiters, fences.
 //! - [`quorum`]: one lock over several independent servers, as its caller decides it.
-//! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
+//! - [`idempotency`]: work that is done once, and its result for every caller that asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`generations`]: the tags of cached values, and what was invalidated of a cache name.
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.

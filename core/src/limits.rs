@@ -60,7 +60,7 @@ pub const AGEING_CEILING: Span = Span::from_days(1);
 /// Holders of one key: readers of a lock, permits of a bulkhead.
 pub const HOLDERS_MAX: usize = 100_000;
 
-/// How long an end is remembered, so that its owner can be told; and how many of them.
+/// How long an end is remembered, so that its owner can learn of it; and how many of them.
 pub const GRACE: Span = Span::from_secs(60);
 pub const ENDS_REMEMBERED: usize = 8;
 
@@ -149,7 +149,7 @@ pub const LEDGER_BYTES_DEFAULT: usize = 256 << 20;
 pub const LEDGER_BYTES_CEILING: usize = 64 << 30;
 pub const RESOLVED_DEFAULT: usize = 100_000;
 
-/// How full a ledger may be before its operator is told, in percent.
+/// How full a ledger may be before there is an alert, in percent.
 pub const LEDGER_FULL_PERCENT: usize = 80;
 
 /// Groups of one ledger; what comes after them shares a group with the rest of its type, for so many types.

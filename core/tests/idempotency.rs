@@ -35,7 +35,7 @@ use schedule::{calm, wild};
 proptest! {
     #![proptest_config(seed::config())]
 
-    /// Verdicts, replies, endings, fences, the line and the next wake; on the machine, on a replica and in its bytes.
+    /// Verdicts, replies, endings, fences, the queue and the next timer; on the machine, on a replica and in its bytes.
     #[test]
     fn an_idempotency_key_does_exactly_what_the_contract_says(events in calm()) {
         beside_the_model(&events)?;

@@ -47,7 +47,7 @@ use schedule::{calm, wild};
 proptest! {
     #![proptest_config(seed::config())]
 
-    /// Verdicts, answers, endings, fences, the line and the next wake; on the machine, on a replica and in its bytes.
+    /// Verdicts, answers, endings, fences, the queue and the next timer; on the machine, on a replica and in its bytes.
     #[test]
     fn a_lock_does_exactly_what_the_contract_says(events in calm()) {
         beside_the_model(false, &events)?;

@@ -362,6 +362,23 @@ fn one_caller_loads_early_and_the_others_have_the_value() {
 }
 
 #[test]
+fn what_is_cleared_softly_is_stale_for_as_long_as_it_may_be() {
+    for tag in [None, Some(0)] {
+        let mut world = World::new();
+        world.join(0, b"first", false, false);
+        world.publish(0, 1, Span::from_secs(60), Span::from_secs(60));
+        world.play(Op::Clear { tag, soft: true });
+        let look = |world: &World| single_flight::look(&world.keys[0].flight, Some(&world.known), world.now);
+        assert!(matches!(look(&world), Seen::Stale { .. }), "{:?}", look(&world));
+        let Decision::Granted(lead) = world.join(0, b"second", false, false) else { panic!("somebody loads it anew") };
+        assert!(lead.stale.is_some());
+        assert!(matches!(world.join(0, b"third", false, false), Decision::Refused(Seen::Stale { .. })));
+        world.now = world.now.plus(Span::from_secs(121));
+        assert_eq!(look(&world), Seen::Miss);
+    }
+}
+
+#[test]
 fn a_name_that_is_lost_makes_everything_under_it_void() {
     let mut world = World::new();
     world.join(0, b"first", false, false);

@@ -1,8 +1,8 @@
 //! A model check of one lock over several servers: the real machine of locks at each of them, the real decisions at the callers.
 //!
-//! For three servers and two callers every order of every delivery is played. With a fault in between (doubled or late packets, restarts
-//! with and without memory, time that passes) there are too many orders: thirty thousand of them are played at random, and for five
-//! servers random schedules with clocks that differ and run apart. Faults that are planted must be found in the same way. How to repeat
+//! For three servers and two callers every order of every delivery is played, and with `RESIL_SOAK=1` also with time that passes or one
+//! restart, with memory or without, at any place in it. With a doubled or late packet there are too many orders: thirty thousand of each are
+//! played at random, and for five servers random schedules with clocks that differ and run apart. Faults that are planted must be found in the same way. How to repeat
 //! a failing run: `RESIL_SEED`, and see `seed`.
 
 #[path = "seed/mod.rs"]
@@ -22,9 +22,15 @@ const NONE: Budget =
 
 /// A search that is larger does not end in the time of a test.
 const STATES_MAX: usize = 600_000;
+/// The same where minutes are asked for.
+const STATES_MAX_SOAKED: usize = 10_000_000;
 
 /// Plays every order of actions. Returns how many states there were and the most holders in a row, or the way to a broken promise.
 fn search(start: &World) -> Result<(usize, u16), String> {
+    search_within(start, STATES_MAX)
+}
+
+fn search_within(start: &World, states_max: usize) -> Result<(usize, u16), String> {
     let mut seen = HashSet::from([start.fingerprint()]);
     let mut stack = vec![start.clone()];
     let mut most = 0;
@@ -37,8 +43,8 @@ fn search(start: &World) -> Result<(usize, u16), String> {
                 stack.push(next);
             }
         }
-        if seen.len() > STATES_MAX {
-            return Err(format!("more than {STATES_MAX} states: the bounds are too wide"));
+        if seen.len() > states_max {
+            return Err(format!("more than {states_max} states: the bounds are too wide"));
         }
     }
     Ok((seen.len(), most))
@@ -54,6 +60,26 @@ fn two_callers_in_every_order_of_deliveries() {
     let (states, holders) = search(&three(2, 12 * SECOND, Budget { attempts: 2, ..NONE })).unwrap();
     println!("{states} states");
     assert!(states > 1_000 && holders == 2, "{states} states, {holders} holders");
+}
+
+/// `RESIL_SOAK=1`: every order of deliveries with one fault at any place in it, for minutes. A packet that is never delivered was lost.
+#[test]
+fn two_callers_in_every_order_with_one_fault() {
+    if std::env::var_os("RESIL_SOAK").is_none() {
+        return println!("soak: not asked for; set RESIL_SOAK=1 to run it");
+    }
+    let base = Budget { attempts: 2, ..NONE };
+    let faults = [
+        ("time that passes", Budget { ticks: 1, ..base }),
+        ("a server that forgets", Budget { forgets: 1, ..base }),
+        ("a server that is restarted", Budget { restarts: 1, ..base }),
+    ];
+    for (fault, budget) in faults {
+        let (states, holders) = search_within(&three(2, 12 * SECOND, budget), STATES_MAX_SOAKED)
+            .unwrap_or_else(|broken| panic!("{fault}: {broken}"));
+        println!("{fault}: {states} states");
+        assert_eq!(holders, 2, "{fault}");
+    }
 }
 
 /// How many orders are played where there are too many for all of them.

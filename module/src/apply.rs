@@ -108,10 +108,11 @@ pub fn edit_state<M: ServerMachine>(
     weigh::<M>(weight, state);
     let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
+    value.relist(key);
     fence
 }
 
-/// Replicates what a step did to such a state, and tells watchers and listeners.
+/// Replicates what a step did to such a state, and notifies watchers and listeners.
 pub fn publish_edits_of<M: ServerMachine>(
     call: &Call<'_>,
     key: &Key<'_>,
@@ -149,7 +150,7 @@ fn replicate_with(call: &Call<'_>, key: &Key<'_>, encode: impl FnOnce(&mut Bytes
     replicate(call, key, &bytes);
 }
 
-/// Replicates what `tiers` became, and tells watchers and listeners.
+/// Replicates what `tiers` became, and notifies watchers and listeners.
 pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CStr) {
     if !listeners::anybody() {
         mark_dirty(call);

@@ -414,7 +414,7 @@ pub fn closed(client: ClientId) {
     async_waits::closed(client);
 }
 
-/// The owner of a grant was told of it by another call: it is not taken back any more.
+/// The reply to another call of its owner had the grant: it is not taken back any more.
 pub fn told_elsewhere(name: &KeyName, fence: u64) {
     with(|clients| clients.grants.told_elsewhere(name, fence));
 }

@@ -31,7 +31,7 @@ pub enum Standing {
     Ours,
     /// Its slot is on its way: timers keep their hands off.
     Moving,
-    /// Its slot is another node's: what clients are told.
+    /// Its slot is another node's: the error that clients get.
     Moved(String),
 }
 

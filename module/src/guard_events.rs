@@ -1,4 +1,4 @@
-//! What the primary tells of its policies: every version, and every transition of a policy's breaker, is a message on
+//! What the primary publishes of its policies: every version, and every transition of a policy's breaker, is a message on
 //! `resil:events` and on `resil:events:<key>`.
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! What the primary tells of its ledgers: every death, every alert and every governance action is a message on `resil:events`
+//! What the primary publishes of its ledgers: every death, every alert and every governance action is a message on `resil:events`
 //! and on `resil:events:<key>`, and deaths are in the server's log, one line for a ledger and a minute.
 
 use std::cell::RefCell;

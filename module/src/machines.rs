@@ -13,9 +13,9 @@ use resil_core::Instant;
 use resil_core::circuit_breaker::StateName;
 use resil_core::dead_letters::{Ledger, LedgerEdit, Ledgers, NothingDue, Taken};
 use resil_core::guard::{Admitted, EnterRefusal, Exited, Guard, GuardEdit, Guards};
-use resil_core::idempotency::{Idempotency, RecordEvent, Run, Settled};
+use resil_core::idempotency::{Idempotency, Record, RecordEvent, Run, Settled};
 use resil_core::lock::{Busy, HolderEdit, Holding, LockRequest};
-use resil_core::single_flight::{FlightEdit, Flights, Lead, Seen, Way};
+use resil_core::single_flight::{Flight, FlightEdit, Flights, Lead, Seen, Way};
 use resil_core::waited::{End, Grant, Machine};
 use resil_wire::Refused;
 use resil_wire::bulkhead::Entered;
@@ -91,6 +91,10 @@ pub trait ServerMachine: Machine {
     const CARRIES_FENCES: bool = false;
     /// Under what `RES.LIST` shows its keys, if it does.
     const LISTED: Option<OverviewKind> = None;
+    /// Whether there is something to show of a key in this state. Others have no slot in the registry.
+    fn is_listed(_state: &Self::State) -> bool {
+        true
+    }
     fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType>;
     fn queues() -> &'static LocalKey<RefCell<Queues<Self::Request>>>;
     fn keys() -> &'static Gauge;
@@ -101,7 +105,7 @@ pub trait ServerMachine: Machine {
     /// The keyspace notification of an edit, if it is worth one.
     fn event(edit: &Self::Report) -> Option<&'static CStr>;
 
-    /// Tells the world what a step did, beyond its notifications.
+    /// Publishes what a step did, beyond its notifications.
     fn announce(_call: &Call<'_>, _key: &[u8], _state: &Self::State, _edits: &[Self::Report], _now: Instant) {}
     /// What a value takes of `bytes`.
     fn weight(state: &Self::State) -> usize {
@@ -222,7 +226,12 @@ impl ServerMachine for Idempotency {
     const EVENT_NAME: &'static str = "idempotency";
     const INFO_NAME: &'static str = "idemp";
     const TYPE_NAME: &'static CStr = c"resil-idm";
+    const LISTED: Option<OverviewKind> = Some(OverviewKind::Run);
     statics!(Idempotency);
+
+    fn is_listed(record: &Record) -> bool {
+        record.is_in_flight()
+    }
 
     fn event(event: &RecordEvent) -> Option<&'static CStr> {
         match event {
@@ -256,7 +265,12 @@ impl ServerMachine for Flights {
     const EVENT_NAME: &'static str = "flight";
     const INFO_NAME: &'static str = "sflight";
     const TYPE_NAME: &'static CStr = c"resil-sfl";
+    const LISTED: Option<OverviewKind> = Some(OverviewKind::Load);
     statics!(Flights);
+
+    fn is_listed(flight: &Flight) -> bool {
+        flight.leader.is_some()
+    }
 
     fn event(edit: &FlightEdit) -> Option<&'static CStr> {
         match edit {

@@ -34,7 +34,7 @@ pub enum Task {
     Close(u64),
     /// The connection a holding was bound to closed at `at`, and the holding has a grace from then on.
     Cut { fence: u64, grace: Span, at: Instant },
-    /// A grant could not be told.
+    /// A grant could not be delivered.
     TakeBack(u64),
     /// A holder lost the key, or left with it, at `at`.
     Lost { owner: Box<[u8]>, fence: u64, reason: Reason, at: Instant, details: Details },
@@ -92,7 +92,7 @@ impl Losses {
 }
 
 /// Everybody who holds a value that has left its key at `at`, in the order of their fences. A lease that had ended by then is
-/// lost as well: nobody has told its holder yet.
+/// lost as well: its holder does not know yet.
 pub fn holders_of<M: ServerMachine>(share: Share, name: KeyName, at: Instant) -> LostHolders {
     let (last, mut after) = (M::last_fence(share.state::<M>()), 0);
     Box::new(std::iter::from_fn(move || {
@@ -115,7 +115,7 @@ struct Pending {
 /// Turns one waiter away; false if there is none left.
 type TurnAway = Box<dyn FnMut() -> bool>;
 
-/// Whether the server is a replica, as far as events told.
+/// Whether the server is a replica, by its last event.
 static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -267,7 +267,7 @@ pub fn take_ending_of(name: &KeyName, fence: u64) -> Option<Task> {
     })
 }
 
-/// True while holders that lost a key may not have been told.
+/// True while losses of keys may not be announced yet.
 pub fn losses_pending() -> bool {
     timers::any_gone() || PENDING.with_borrow(|pending| !pending.tasks.is_empty() || !pending.losses.is_empty())
 }
@@ -301,7 +301,7 @@ fn announce_all<M: ServerMachine>(name: KeyName, share: Share, at: Instant) {
     }
 }
 
-/// A value has a new name: its holders have lost the old one. One that ends before its turn comes is told so under the new name.
+/// A value has a new name: its holders have lost the old one. One that ends before its turn comes is announced under the new name.
 pub fn key_renamed<M: ServerMachine>(value: Pointer) {
     let now = clock::now();
     if let Some(GoneKey { name, share, .. }) = timers::take_renamed::<M>(value, now) {

@@ -1,9 +1,11 @@
-//! The names of the keys that `RES.LIST` shows: breakers, locks, bulkheads, policies and ledgers, by the content of a database and kind.
+//! The names of the keys that `RES.LIST` shows: breakers, locks, bulkheads, policies and ledgers, by the content of a database and kind; and
+//! idempotency keys and single flights while somebody runs or loads: of the many others there is nothing to show, and they cost nothing.
 //!
-//! A key has a slot from the moment its value comes to it until it leaves. Its value knows the number, so that both cost O(1), and
+//! A key has a slot from the moment its value comes to it until it leaves, or until there is nothing to show of it any more. Its value knows the number, so that both cost O(1), and
 //! a slot never moves: a walk over the slots in their order meets each key that stays exactly once.
 //! ```text
 //!   created, replicated, loaded, restored   enter      (Key::set, NativeType::arrived)
+//!   a run or a load begins, or ends         enter, leave (Key::relist, after the change)
 //!   renamed, moved, copied                  enter      (the server's key events; a value that was renamed has left its old slot)
 //!   deleted, expired, evicted, overwritten, renamed, moved   leave   (the type's unlink callback)
 //!   FLUSHDB, FLUSHALL, a full resync        forget: O(1), freed on another thread

@@ -223,7 +223,7 @@ pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec
     due.into_iter().filter_map(renewal).collect()
 }
 
-/// Who waits in one of our calls is heard. Other traffic is known to the second, so it can only carry long leases.
+/// A connection that waits in one of our calls counts as alive. Other traffic is known to the second, so it can only carry long leases.
 fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     const LEAST_LEASE: Span = Span::from_secs(3);
     let mut silent: Vec<ClientId> = Vec::new();

@@ -68,7 +68,7 @@ pub struct GoneKey {
 
 pub enum Taken {
     Gone(GoneKey),
-    /// One that nobody is told of.
+    /// One without an announcement.
     Dropped,
     Nothing,
 }
@@ -209,7 +209,7 @@ pub fn take_renamed<M: ServerMachine>(value: Pointer, at: Instant) -> Option<Gon
     Some(GoneKey { name: KeyName { db: database_of(space), kind: M::KIND, key }, at, reason: Reason::Absent, share })
 }
 
-/// A database, or all of them, is flushed: the keys with timers are put aside, and their holders will be told.
+/// A database, or all of them, is flushed: the keys with timers are put aside, and their losses are announced later.
 pub fn flush(db: Option<i32>, at: Instant) {
     with(|timers| {
         let space = db.map(|db| timers.space_of(db));

@@ -22,7 +22,7 @@ use crate::pending::{self, Losses, Task, details_of};
 use crate::queues::{self, KeyName};
 use crate::{announce, background, clock, fences, sessions};
 
-/// What waiters of a key that is no longer here are told: ask again, wherever it is now.
+/// The reply to waiters of a key that is no longer here: ask again, at its new node or under its new name.
 pub(crate) const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
 
 /// The error for a call whose owner asked again elsewhere, or let go.
@@ -100,7 +100,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
     }
 
-    /// Connections that closed, and grants that could not be told, come before the caller: they happened before. Of very
+    /// Connections that closed, and grants that could not be delivered, come before the caller: they happened before. Of very
     /// many in one key only some: for the caller, the rest still holds until the timer comes to it.
     fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
         let weigh = |fence| M::lease_weight(self.state(), fence);
@@ -172,6 +172,9 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                 Some(was_due) => {
                     let due = M::collect_at(self.state(), salt);
                     self.key.collect_at::<Waited<M>>(Some(was_due), due);
+                    if let Content::Value(value) = &self.content {
+                        value.relist(&self.key);
+                    }
                 }
                 None => {
                     let state = std::mem::take(self.state_mut());
@@ -320,7 +323,7 @@ fn refusal_reply<M: ServerMachine>(refusal: M::Refusal) -> ClientReply {
     }
 }
 
-/// A holder lost what it held: its connection and the world are told.
+/// A holder lost its grant: that goes to its connection and is published.
 pub(crate) fn lost(
     call: &Call<'_>,
     name: &KeyName,

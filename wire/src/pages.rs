@@ -181,7 +181,7 @@ pub const IDEMP_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-pub const LIST: Page = Page { name: "RES.LIST", usage: "RES.LIST <BREAKER | LOCK | BULKHEAD | POLICY | DLQ> [STATE s] [MATCH glob] [CURSOR c] [LIMIT n]", is_read_only: true };
+pub const LIST: Page = Page { name: "RES.LIST", usage: "RES.LIST <BREAKER | LOCK | BULKHEAD | POLICY | DLQ | RUN | LOAD> [STATE s] [MATCH glob] [CURSOR c] [LIMIT n]", is_read_only: true };
 pub const LOCK_ACQUIRE: Page = Page { name: "RES.LOCK ACQUIRE", usage: "RES.LOCK ACQUIRE key owner lease [WAIT d [ASYNC]] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
 pub const LOCK_RENEW: Page = Page { name: "RES.LOCK RENEW", usage: "RES.LOCK RENEW key owner lease [FENCE f] [RAISE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const LOCK_RELEASE: Page = Page { name: "RES.LOCK RELEASE", usage: "RES.LOCK RELEASE key owner [FENCE f]", is_read_only: false };

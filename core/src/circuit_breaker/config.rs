@@ -1,4 +1,4 @@
-//! What a breaker is told: when to trip, how long to stay open, how to come back.
+//! The configuration of a breaker: when to trip, how long to stay open, how to come back.
 
 use core::fmt;
 
@@ -162,7 +162,7 @@ impl Config {
             idle: patch.idle.unwrap_or(self.idle),
         };
         config.check()?;
-        // Harmless where it is stored already: only who names one of the three is told.
+        // Harmless where it is stored already: only a caller that names one of the three gets the error.
         let growth_named = patch.factor_milli.is_some() || patch.open.is_some() || patch.open_max.is_some();
         if growth_named && config.factor_milli > 1_000 && config.open_max == config.open {
             return Err(ConfigError::NoRoomToGrow);

@@ -8,7 +8,7 @@ use super::outcomes::{Outcomes, Totals};
 use super::permit::{self, Caller};
 use crate::time::{Instant, Span};
 
-/// Callers kept as evidence for QUORUM, callers of TALLY, and reported probes told apart from unknown ones.
+/// Callers kept as evidence for QUORUM, callers of TALLY, and reported probes that are known apart from unknown ones.
 pub(super) const EVIDENCE_MAX: usize = 64;
 pub(super) const TALLIES_MAX: usize = 128;
 pub(super) const REPORTED_MAX: usize = 32;

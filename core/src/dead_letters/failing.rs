@@ -37,8 +37,8 @@ pub fn fail(
     end(step, verdict)
 }
 
-/// The same reply is given again: the first may have been lost on its way. Nothing changes, but the caller may now wait for replicas to have what
-/// it is told of (WAIT): servers count from the last change that its connection made. So there is one, which changes nothing.
+/// The same reply is given again: the first may have been lost on its way. Nothing changes, but the caller may now wait (WAIT) for replicas
+/// to have what the reply says: servers count from the last change that its connection made. So there is one, which changes nothing.
 pub(super) fn repeat(step: &mut Step<'_>) {
     step.edit(LedgerEdit::Opened);
 }
@@ -144,7 +144,7 @@ fn judge(step: &Step<'_>, entry: &Entry, request: &Failing<'_>) -> (u16, Fate, C
     (attempt, fate, class)
 }
 
-/// The edit for a failure of the entry `arrival`, and what its caller is told unless it died.
+/// The edit for a failure of the entry `arrival`, and the reply to its caller, unless it died.
 fn failure(
     step: &Step<'_>,
     (arrival, kind): (u64, &[u8]),

@@ -80,7 +80,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// An entry is gone: once there are few deaths again, more of them are news.
+    /// An entry is gone: once there are few deaths again, more of them are worth an alert.
     pub fn forget_alert(&mut self) {
         self.is_alerted &= self.deaths >= AGGREGATE_DEATHS;
     }

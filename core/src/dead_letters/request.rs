@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// What a caller is told of an id.
+/// What a caller learns of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Here(Place),

@@ -1,9 +1,9 @@
-//! Idempotency keys: work that is to be done once, and its result for everybody who asks again.
+//! Idempotency keys: work that is to be done once, and its result for every caller that asks again.
 //!
 //! # The promise
-//! For one key at most one caller is told RUN under a valid lease, and nobody after a result was committed that is still
-//! kept. Everybody who asks meanwhile gets that result in the same reply, or is told that the key is busy. A runner that is not
-//! heard of loses its turn to exactly one other, who is told that it is a second attempt: what the first one did outside,
+//! For one key at most one caller gets RUN under a valid lease, and none while a committed result is kept. Every caller that asks
+//! meanwhile gets that result in the same reply, or the reply that the key is busy. A runner that falls silent loses its turn to
+//! exactly one other caller, whose reply says that it is a second attempt: what the first one did outside,
 //! no server can know.
 //!
 //! # The state

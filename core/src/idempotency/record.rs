@@ -103,6 +103,12 @@ impl Record {
         }
     }
 
+    /// Somebody runs, or nobody may until somebody decides.
+    pub fn is_in_flight(&self) -> bool {
+        let Self::Work(work) = self else { return false };
+        matches!(work.phase, WorkPhase::Running { .. }) || work.is_held()
+    }
+
     /// The event seen, if time has not forgotten it.
     pub fn seen(&self, now: Instant) -> Option<&Once> {
         match self {

@@ -157,7 +157,7 @@ pub fn look(record: &Record, fingerprint: &[u8], promoted_at: Option<Instant>, n
     }
 }
 
-/// What somebody who may not run is told; `None` if nothing is in the way.
+/// The reply to a caller that may not run; `None` if nothing is in the way.
 pub fn lookup(work: &Work, promoted_at: Option<Instant>, now: Instant) -> Option<Settled> {
     match &work.phase {
         WorkPhase::Running { lease, ends, .. } => {
@@ -235,7 +235,7 @@ fn wait(
     }
 }
 
-/// What a caller with this fingerprint is told by what was known at `at`; `None` if nothing is in the way.
+/// The reply to a caller with this fingerprint, from the state at `at`; `None` if nothing is in the way.
 fn settled(
     record: &Record,
     fingerprint: &[u8],
@@ -342,7 +342,7 @@ impl Machine for Idempotency {
         RecordEdit::Stopped { at, why }
     }
 
-    /// Everybody gets the result, or is told that the key is held; one runs if nobody does.
+    /// Every waiter gets the result, or the reply that the key is held; one runs if no other does.
     fn turn(step: &Under<'_>, head: &Waiter<RunRequest>, at: Instant) -> Turn<Settled> {
         if step.state().lease().is_some() {
             return Turn::Wait;

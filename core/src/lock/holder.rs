@@ -116,7 +116,7 @@ impl Holder {
     }
 }
 
-/// An end that is remembered for a while, so that its owner can be told.
+/// An end that is remembered for a while, so that its owner can learn of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedHolding {
     pub owner: Box<[u8]>,

@@ -167,7 +167,7 @@ impl Holders {
     pub(super) fn remember(&mut self, end: EndedHolding) {
         let past = self.past.get_or_insert_default();
         past.last_fence = past.last_fence.max(end.fence);
-        // An owner is told its last end; an earlier one of the same owner would only be in the way.
+        // An owner learns of its last end; an earlier one of the same owner would only be in the way.
         past.ends.retain(|earlier| earlier.owner != end.owner);
         if past.ends.len() == ENDS_REMEMBERED {
             past.ends.remove(0);

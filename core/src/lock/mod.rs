@@ -3,7 +3,7 @@
 //! # The promise
 //! By the server's own time there are never two exclusive holders, never a reader beside a writer, never more permits
 //! than `max`. Waiters are served in the order of arrival, exactly once, the moment they fit. A holder that is not heard of
-//! loses its lease, is told so once, and nothing it does later with its old fence is mistaken for the present holder's.
+//! loses its lease, learns so once, and nothing it does later with its old fence is mistaken for the present holder's.
 //!
 //! # The state
 //! ```text

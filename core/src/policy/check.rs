@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::ToString;
 
 use super::document::{
-    Adaptive, Away, Breaker, Bulkhead, Chaos, ChaosKind, Document, LimitKind, RateLimit, Retry, SharedBulkhead,
-    Shedding, Timeout,
+    Adaptive, Breaker, Bulkhead, Chaos, ChaosKind, Document, LimitKind, RateLimit, Retry, SharedBulkhead, Shedding,
+    Timeout,
 };
 use super::order::{Stage, arrange};
 use super::{Invalid, duration};
@@ -207,11 +207,5 @@ impl Document {
             Stage::SharedBulkhead => self.shared_bulkhead.is_some(),
             Stage::Attempt => self.timeout.as_ref().is_some_and(|timeout| timeout.attempt.is_some()),
         }
-    }
-
-    /// What the shared bulkhead does while the server is away: it cannot count locally.
-    pub fn shared_bulkhead_away(&self) -> Away {
-        let own = self.shared_bulkhead.as_ref().and_then(|shared| shared.when_away);
-        own.or(self.when_away.filter(|away| *away != Away::Local)).unwrap_or(Away::Closed)
     }
 }

@@ -57,7 +57,7 @@ impl Flight {
             FlightEdit::Ended { at, way } => {
                 if let Some(leader) = self.leader.take() {
                     let Leader { token, fence, .. } = *leader;
-                    // A token is told its last end; an earlier one would only be in the way.
+                    // A token learns of its last end; an earlier one would only be in the way.
                     self.ended.retain(|earlier| earlier.token != token);
                     if self.ended.len() == ENDS_REMEMBERED {
                         self.ended.remove(0);

@@ -281,7 +281,7 @@ fn replace(step: &mut Open<'_>, ttl: Span, kept: FlightEdit) {
     }
 }
 
-/// What a caller who does not lead is told; `None` if it has to wait, or may lead.
+/// The reply to a caller that does not lead; `None` if it has to wait, or may lead.
 fn seen(flight: &Flight, now: Instant) -> Option<Seen> {
     match look(flight, None, now) {
         Seen::Miss => None,

@@ -76,7 +76,7 @@ pub(crate) const CHECKED_IN_FULL: usize = 64;
 /// Until when a lease lasts whose end has come, by its fence, if its connection was heard of.
 pub type Heard<'a> = dyn Fn(u64) -> Option<Instant> + 'a;
 
-/// What a step is told of the world: the time, and what this server knows of fences, of its own past and of connections.
+/// What a step knows of the world: the time, and what this server knows of fences, of its own past and of connections.
 pub struct Setting<'a> {
     pub now: Instant,
     /// When this server became a primary, if leases that lived then start anew.
@@ -123,7 +123,7 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     /// Any other reply to one who asks.
     type Refusal;
 
-    /// The only writer. An edit that fits nothing here changes nothing. What ended as one comes back, to be told one by one.
+    /// The only writer. An edit that fits nothing here changes nothing. What ended as one comes back, to be announced one by one.
     fn apply(state: &mut Self::State, edit: Self::Edit) -> Option<Crowd>;
     /// Called before the edit is applied.
     fn report(state: &Self::State, edit: &Self::Edit, reports: &mut SmallVec<[Self::Report; 1]>);
@@ -186,7 +186,7 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     fn work_at(_step: &OpenStep<'_, Self>) -> Option<Instant> {
         None
     }
-    /// True if the lease has ended, and was told so, but what was held under it is still being put where it belongs: one with
+    /// True if the lease has ended, and that was announced, but what was held under it is still being put where it belongs: one with
     /// very much under it ends in parts. Until then it is a lease that is over.
     fn is_ending(_state: &Self::State, _fence: u64) -> bool {
         false

@@ -93,6 +93,6 @@ pub struct Outcome<V, E, R> {
     pub crowd: Option<Crowd>,
     /// When the key wants to be stepped again without being asked.
     pub timer_at: Option<Instant>,
-    /// The fence that the caller itself is told it has: that grant is delivered, even if an earlier reply was not.
+    /// The fence in the reply to the caller itself: that grant is delivered, even if an earlier reply was not.
     pub told: Option<u64>,
 }

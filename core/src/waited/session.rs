@@ -13,7 +13,7 @@
 //!   bind ──▶ bound ── every third of the lease: the lease runs until last heard + lease ──▶ bound
 //!              ├── the connection closes ──▶ handed back, to be ended or cut to its grace
 //!              ├── released by its owner ──▶ forgotten
-//!              └── lost in any other way ──▶ remembered until the next heartbeat tells
+//!              └── lost in any other way ──▶ remembered until the next heartbeat reports it
 //! ```
 
 use alloc::boxed::Box;
@@ -134,7 +134,7 @@ impl<K: Copy> Sessions<K> {
         self.sessions.is_empty() && self.closing.is_empty()
     }
 
-    /// Connections that something hangs on, or that have not been told of a loss yet.
+    /// Connections that a lease is bound to, or whose losses no heartbeat has reported yet.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
@@ -171,7 +171,7 @@ impl<K: Copy> Sessions<K> {
         Some(client)
     }
 
-    /// A bound holding is lost; its connection will be told by its next heartbeat. False if it was not bound.
+    /// A bound holding is lost; the next heartbeat of its connection will report that. False if it was not bound.
     pub fn lose(&mut self, place: &HoldingId, reason: Reason) -> bool {
         let Some(client) = self.unbind(place) else { return false };
         if self.closed_at.contains_key(&client) {
@@ -271,7 +271,7 @@ impl<K: Copy> Sessions<K> {
         Some(self.last_heard(client)?.plus(bound.lease))
     }
 
-    /// How many hang on the connection, and what it has lost since it was last told.
+    /// How many leases are bound to the connection, and what it has lost since its last heartbeat.
     pub fn heartbeat(&mut self, client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
         self.heard(client, now);
         let Some(session) = self.sessions.get_mut(&client) else { return (0, Vec::new()) };

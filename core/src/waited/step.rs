@@ -111,7 +111,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         first
     }
 
-    /// The caller itself is told that it has this grant.
+    /// The caller's own reply says that it has this grant.
     pub fn tell(&mut self, fence: u64) {
         self.told = Some(fence);
     }

@@ -2,7 +2,7 @@
 //!
 //! A heap, to the millisecond, over a dense list of entries. Each entry knows its place in the heap, so it can be moved or
 //! removed by its number. A removal fills the gap with the last entry, whose number changes: the owner of the numbers is
-//! told (`moved`).
+//! reported (`moved`).
 
 use alloc::vec::Vec;
 
@@ -39,7 +39,7 @@ impl<T> TimerHeap<T> {
         number
     }
 
-    /// Removes an entry. `moved` is told of the entry that has this number from now on, if there is one.
+    /// Removes an entry. `moved` is called with the entry that has this number from now on, if there is one.
     pub fn remove(&mut self, number: u32, moved: impl FnOnce(&T)) -> Option<T> {
         let place = self.entries.get(number as usize)?.place as usize;
         self.heap.swap_remove(place);

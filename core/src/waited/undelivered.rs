@@ -3,7 +3,7 @@
 //! A grant that was decided for a waiter who is gone by then is taken back, and goes to the next. Until its reply is
 //! delivered, a grant is listed here with `K`, whatever the driver needs to find its key again.
 //! ```text
-//!   sent ──▶ undelivered ── delivered, or its owner is told of it by another call ──▶ kept
+//!   sent ──▶ undelivered ── delivered, or in the reply to another call of its owner ──▶ kept
 //!                 ├── the client is gone: the driver gets it back, and steps `take_back`
 //!                 └── the holding ended meanwhile ──▶ forgotten
 //! ```
@@ -34,7 +34,7 @@ impl<K: PartialEq> Undelivered<K> {
         self.0.remove(&fence);
     }
 
-    /// The owner of the grant in `key` was told of it by another call.
+    /// The reply to another call of its owner had the grant in `key`.
     pub fn told_elsewhere(&mut self, key: &K, fence: u64) {
         if self.0.get(&fence) == Some(key) {
             self.0.remove(&fence);

@@ -137,6 +137,30 @@ fn deaths_by_time_raise_alerts_too() {
 }
 
 #[test]
+fn deaths_of_one_moment_raise_alerts_in_the_order_of_the_deaths() {
+    let mut key = Key::default();
+    for id in ["a", "b", "c", "d", "e", "f"] {
+        key.retried(&fault(id).of(if id < "d" { "x" } else { "y" }));
+    }
+    let mut taken = Vec::new();
+    for turn in 0..3 {
+        key.later(MINUTE);
+        taken = (0..6).flat_map(|taker| key.take(&format!("t{turn}-{taker}"), 1)).collect();
+        key.later(MINUTE);
+    }
+    // Their leases end in the order in which they were taken, and each aggregate has its first death then.
+    let mut expected = Vec::new();
+    for entry in &taken {
+        let alert = ("aggregate", if *id_of(entry) < *"d" { "x" } else { "y" }.to_owned());
+        if !expected.contains(&alert) {
+            expected.push(alert);
+        }
+    }
+    assert_eq!(taken.len(), 6);
+    assert_eq!(key.alerts(), expected);
+}
+
+#[test]
 fn unseen_alerts_that_make_room_are_raised_again() {
     let mut key = Key { is_checked: false, ..Key::default() };
     die(&mut key, 0, 11, "order");

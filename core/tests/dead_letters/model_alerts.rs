@@ -25,7 +25,7 @@ pub struct Alarms {
     spiked: Option<i64>,
     /// Aggregates whose alert is out.
     alerted: BTreeSet<String>,
-    /// Aggregates of what has died since the last look.
+    /// Aggregates of what has died since the last look, in the order of their first deaths.
     fresh: Vec<String>,
     /// Of each group.
     pub last_deaths: BTreeMap<String, i64>,
@@ -36,7 +36,9 @@ impl Alarms {
         let bucket = at.div_euclid(BUCKET).max(self.deaths.last().copied().unwrap_or(0));
         self.deaths.push(bucket);
         self.since_seen += 1;
-        self.fresh.push(aggregate.into());
+        if !self.fresh.iter().any(|of| of == aggregate) {
+            self.fresh.push(aggregate.into());
+        }
         self.last_deaths.insert(group.into(), at);
     }
 
@@ -77,7 +79,7 @@ impl Model {
             alarms.spiked = Some(latest);
             alarms.raise("spike", "order", now);
         }
-        for aggregate in fresh.into_iter().collect::<BTreeSet<_>>() {
+        for aggregate in fresh {
             if sums.get(&aggregate).is_some_and(|sum| *sum >= 3) && alarms.alerted.insert(aggregate.clone()) {
                 alarms.raise("aggregate", aggregate.clone(), sums[&aggregate]);
             }

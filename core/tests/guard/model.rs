@@ -82,8 +82,10 @@ impl Model {
                 Entered::Ticket
             };
         }
+        // A retry that would begin when the whole call is over does not begin.
+        let may_begin = |call: &Call| call.waits.is_some() && self.now < call.first + TOTAL_MS;
         let before =
-            ticket.and_then(|ticket| self.live.iter().position(|call| call.ticket == ticket && call.waits.is_some()));
+            ticket.and_then(|ticket| self.live.iter().position(|call| call.ticket == ticket && may_begin(call)));
         if ticket.is_some() && before.is_none() {
             return Entered::Ticket;
         }

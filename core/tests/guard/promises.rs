@@ -116,7 +116,8 @@ proptest! {
                             prop_assert_eq!((admitted.ticket, admitted.attempt), (tickets[number], attempt));
                         }
                         (refused, Entered::Full) => prop_assert_eq!(layer(refused), "bulkhead"),
-                        (refused, _) => prop_assert_eq!(layer(refused), "ticket"),
+                        (refused, Entered::Ticket) => prop_assert_eq!(layer(refused), "ticket"),
+                        (refused, Entered::Admitted(..)) => prop_assert!(false, "{}, but the model admits", layer(refused)),
                     }
                 }
                 Event::Exit { ticket, report } => {

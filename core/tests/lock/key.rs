@@ -347,7 +347,7 @@ impl Key {
         self.queue.waiters().map(|waiter| String::from_utf8_lossy(&waiter.owner).into_owned()).collect()
     }
 
-    /// Who was granted a place from the line in the last step.
+    /// The waiters that the last step granted.
     pub fn served(&self) -> Vec<String> {
         let granted = self.replies.iter().filter_map(|answer| match answer {
             LockReply::Granted { owner, .. } => Some(String::from_utf8_lossy(owner).into_owned()),

@@ -1,4 +1,4 @@
-//! The line: who stands in it, who leaves it, and what the call is told that stood there before.
+//! The queue: its waiters, those who leave it, and the reply to a call that waited there before.
 
 use super::key::{Acquired, LockReply};
 use resil_core::Span;

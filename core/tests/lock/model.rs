@@ -82,7 +82,7 @@ impl Model {
     fn newly(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
         let place = self.line.iter().position(|waiter| waiter.owner == owner);
         let Some((id, wait, most)) = waiting else {
-            // Asking without WAIT leaves the line.
+            // Asking without WAIT leaves the queue.
             if self.step_out(owner) {
                 self.serve();
             }

@@ -23,7 +23,7 @@ fn is_up_to_date(event: &Event) -> bool {
     !matches!(event.what, What::GiveUp | What::Restart | What::Promote(_))
 }
 
-/// A place in the line, and the call that has it.
+/// A position in the queue, and the call that has it.
 #[derive(Debug)]
 struct Stood {
     priority: u8,
@@ -222,7 +222,7 @@ proptest! {
             driver.key.tick();
             let before = driver.key.bytes();
             driver.play(&Event { gap: Gap::None, ..*event });
-            // Leaving the line can let others in, and so can a patience of nothing.
+            // Leaving the queue can let others in, and so can a patience of nothing.
             let quiet = driver.key.replies.is_empty();
             if quiet && matches!(driver.said, Said::Refused(_) | Said::Queued | Said::Deadlock | Said::Lost(_)) {
                 prop_assert_eq!(&driver.key.edits, &vec![]);
@@ -303,7 +303,7 @@ proptest! {
     }
 }
 
-/// True if the owner got in by this step, and neither from the line nor from its former place in it.
+/// True if the owner got in by this step, and neither from the queue nor from its former position in it.
 fn is_new(key: &Key, owner: u8) -> bool {
     let owner = format!("owner {owner}");
     let got_in = |edit: &HolderEdit| matches!(edit, HolderEdit::Granted(holder) if holder.owner() == owner.as_bytes());

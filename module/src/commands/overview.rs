@@ -10,10 +10,12 @@ use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::dead_letters::Ledgers;
 use resil_core::guard::Guards;
+use resil_core::idempotency::Idempotency;
 use resil_core::lock::{Bulkheads, Holding, Locks, lives};
+use resil_core::single_flight::Flights;
 use resil_wire::overview::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, Listed, LockRow, OverviewCall, OverviewKind, OverviewRow,
-    PolicyRow, Ranked, TopCall, TopKind, TopRow, WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, Listed, LoadRow, LockRow, OverviewCall, OverviewKind,
+    OverviewRow, PolicyRow, Ranked, RunRow, TopCall, TopKind, TopRow, WaitingRow,
 };
 
 use crate::call::{Call, Failure, with_string};
@@ -23,8 +25,9 @@ use crate::datatype::waited::Live;
 use crate::edge::acl::Reader;
 use crate::key::Key;
 use crate::machines::ServerMachine;
+use crate::queues::KeyName;
 use crate::registry::{self, Slot};
-use crate::{background, blocked_clients, clock, denials, fences, queues};
+use crate::{background, blocked_clients, clock, denials, fences, queues, sessions};
 
 /// How long a call looks at keys. Writing what it found takes up to twice as long again: together well below a millisecond.
 const BUDGET: Duration = Duration::from_micros(200);
@@ -44,6 +47,8 @@ pub fn list(call: &Call<'_>, request: OverviewCall<'_>) -> Result<(), Failure> {
         OverviewKind::Bulkhead => &[(OverviewKind::Bulkhead, 0)],
         OverviewKind::Policy => &[(OverviewKind::Policy, 0)],
         OverviewKind::Dlq => &[(OverviewKind::Dlq, 0)],
+        OverviewKind::Run => &[(OverviewKind::Run, 0)],
+        OverviewKind::Load => &[(OverviewKind::Load, 0)],
     };
     let mut cursor = 0;
     for (kind, base) in parts.iter().filter(|(_, base)| request.cursor < base + OF_POLICIES) {
@@ -153,7 +158,29 @@ fn row(call: &Call<'_>, kind: OverviewKind, key: &Key<'_>, name: &[u8], now: Ins
             let value = Live::<Ledgers>::of(key).ok()??;
             Some(OverviewRow::Dlq(LedgerRow::of(name, &value.state().view(), now)))
         }
+        OverviewKind::Run => {
+            let value = Live::<Idempotency>::of(key).ok()??;
+            let kept_until = kept_until::<Idempotency>(call, &value, name, now);
+            queues::look::<Idempotency, _>(call.db(), name, |queue| {
+                RunRow::of(name, value.state(), queue, kept_until, promoted_at, now).map(OverviewRow::Run)
+            })
+        }
+        OverviewKind::Load => {
+            let value = Live::<Flights>::of(key).ok()??;
+            let kept_until = kept_until::<Flights>(call, &value, name, now);
+            queues::look::<Flights, _>(call.db(), name, |queue| {
+                LoadRow::of(name, value.state(), queue, kept_until, promoted_at, now).map(OverviewRow::Load)
+            })
+        }
     }
+}
+
+/// How long the connection of a runner or a leader keeps a lease that is too short to be written down each time.
+fn kept_until<M: ServerMachine>(call: &Call<'_>, value: &Live<M>, name: &[u8], now: Instant) -> Option<Instant> {
+    if !sessions::any() {
+        return None;
+    }
+    sessions::keeps(&KeyName::new(M::KIND, call.db(), name), M::first_lease(value.state())?.fence, now)
 }
 
 pub fn top(call: &Call<'_>, request: TopCall) -> Result<(), Failure> {

@@ -26,8 +26,8 @@ pub fn waiting(call: &Call<'_>, wait: Wait, most: u32) -> Result<Option<Waiting>
     Ok(Some(Waiting { id: blocked_clients::next_id(), wait: wait.length, most }))
 }
 
-/// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
-/// earlier call of the same owner could not be told.
+/// The caller gets its grant in the reply: the grant is bound to a connection if the caller asked for that, and is not taken back any
+/// more if the reply to an earlier call of the same owner could not be delivered.
 pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
     let Some(name) = name else { return };
     blocked_clients::told_elsewhere(name, fence);
@@ -36,7 +36,7 @@ pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64
     }
 }
 
-/// The step queued the call: its client waits for the reply, or is told its position. Where the server does not let
+/// The step queued the call: its client waits for the reply, or gets its position. Where the server does not let
 /// a client wait, its time is over at once (Valkey, for a connection with subscriptions).
 pub fn wait_for_reply(call: &Call<'_>, wait: Wait, id: WaiterId, name: KeyName) {
     let position = if wait.is_async() { queues::find(&name, id) } else { None };

@@ -123,6 +123,14 @@ pub trait NativeType {
     /// Under what `RES.LIST` shows keys of this type, if it does.
     const LISTED: Option<OverviewKind> = None;
 
+    /// Whether there is something to show of this value now.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn is_listed(_value: *mut c_void) -> bool {
+        Self::LISTED.is_some()
+    }
+
     /// Where a value remembers its slot in the registry; a type that is not listed has no such place.
     ///
     /// # Safety
@@ -144,7 +152,7 @@ pub trait NativeType {
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void;
 }
 
-/// The value has come to the key `name` of database `db`: it can be listed.
+/// The value has come to the key `name` of database `db`: it can be listed, if there is something to show of it.
 ///
 /// # Safety
 /// `value` is a live value of `T`.
@@ -152,12 +160,28 @@ pub unsafe fn enter_registry<T: NativeType>(value: *mut c_void, db: i32, name: &
     // SAFETY: by contract.
     if let (Some(kind), Some(slot)) = (T::LISTED, unsafe { T::slot(value) })
         && slot.get() == 0
+        && unsafe { T::is_listed(value) }
     {
         slot.set(registry::enter(db, kind, name));
     }
 }
 
-/// The value leaves its key.
+/// The value was changed where it is: it is listed from now on, or no longer.
+///
+/// # Safety
+/// As above.
+pub unsafe fn relist<'n, T: NativeType>(value: *mut c_void, key: impl FnOnce() -> (i32, &'n [u8])) {
+    // SAFETY: by contract.
+    unsafe {
+        let (Some(slot), is_listed) = (T::slot(value), T::is_listed(value)) else { return };
+        if is_listed != (slot.get() != 0) {
+            let (db, name) = key();
+            if is_listed { enter_registry::<T>(value, db, name) } else { leave_registry::<T>(value, db, || name) }
+        }
+    }
+}
+
+/// The value leaves its key, or there is nothing to show of it any more.
 ///
 /// # Safety
 /// As above.

@@ -11,7 +11,7 @@ use redis_module::raw;
 use resil_core::Instant;
 use resil_wire::overview::OverviewKind;
 
-use super::{Bytes, MorePieces, NativeType, Relocate, malloc_size};
+use super::{Bytes, MorePieces, NativeType, Relocate, malloc_size, relist};
 use crate::call::Failure;
 use crate::key::Key;
 use crate::machines::ServerMachine;
@@ -97,6 +97,12 @@ impl<M: ServerMachine> Live<M> {
         self.pointer().header().newest_max().set(max);
     }
 
+    /// It was changed where it is: it can be listed from now on, or no longer.
+    pub fn relist(&self, key: &Key<'_>) {
+        // SAFETY: as above.
+        unsafe { relist::<Waited<M>>(self.as_raw(), || (key.db(), key.name())) };
+    }
+
     pub fn set_timer(&self, db: i32, name: &[u8], at: Instant) {
         timers::set::<M>(db, name, self.pointer(), at);
     }
@@ -179,6 +185,11 @@ impl<M: ServerMachine> NativeType for Waited<M> {
     }
 
     const LISTED: Option<OverviewKind> = M::LISTED;
+
+    unsafe fn is_listed(value: *mut c_void) -> bool {
+        // SAFETY: by contract.
+        M::LISTED.is_some() && M::is_listed(&unsafe { Self::get(value) }.state)
+    }
 
     unsafe fn slot<'a>(value: *mut c_void) -> Option<&'a Cell<Slot>> {
         // SAFETY: by contract.

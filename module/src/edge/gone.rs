@@ -1,4 +1,4 @@
-//! Keys that have left and whose holders have not been told yet.
+//! Keys that have left, with losses that are not announced yet.
 //!
 //! A key is noted in the moment it leaves, on the main thread, and very many may leave in one command: a note is a pointer.
 //! What they have in common (their list, when they left and why) is said once for each *run* of keys that left one list

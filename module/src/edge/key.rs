@@ -10,13 +10,15 @@ use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::dead_letters::Ledgers;
 use resil_core::guard::Guards;
+use resil_core::idempotency::Idempotency;
 use resil_core::lock::{Bulkheads, Locks};
+use resil_core::single_flight::Flights;
 use resil_wire::overview::OverviewKind;
 
 use crate::call::{Call, Failure};
 use crate::datatype::boxed::Boxed;
 use crate::datatype::waited::Waited;
-use crate::datatype::{NativeType, Value, doubted, enter_registry, handle_of, is_doubted, plain};
+use crate::datatype::{NativeType, Value, doubted, enter_registry, handle_of, is_doubted, plain, relist};
 use crate::edge::{OK, api, bytes_of};
 use crate::neighbours;
 use crate::registry::Slot;
@@ -75,7 +77,7 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// A value that came here by a way we were not told of is listed from now on: the servers that do not let us hear of renamed, moved and
+    /// A value that came here without a notification is listed from now on: the servers that do not let us hear of renamed, moved and
     /// copied keys list them from the first command on.
     ///
     /// # Safety
@@ -84,7 +86,7 @@ impl<'c> Key<'c> {
         // SAFETY: by contract.
         unsafe {
             if T::LISTED.is_some() && T::slot(value).is_some_and(|slot| slot.get() == 0) {
-                enter_registry::<T>(value, api!(RedisModule_GetDbIdFromModuleKey)(self.raw), self.name());
+                enter_registry::<T>(value, self.db(), self.name());
             }
         }
     }
@@ -138,7 +140,7 @@ impl<'c> Key<'c> {
             if api!(RedisModule_ModuleTypeSetValue)(self.raw, handle_of::<T>(), value) != OK {
                 T::free(value);
             } else if T::LISTED.is_some() {
-                enter_registry::<T>(value, api!(RedisModule_GetDbIdFromModuleKey)(self.raw), self.name());
+                enter_registry::<T>(value, self.db(), self.name());
             }
         }
     }
@@ -155,9 +157,16 @@ impl<'c> Key<'c> {
                 && let (Some(from), Some(to)) = (T::slot(plain(old)), T::slot(value))
             {
                 to.set(from.get());
+                relist::<T>(value, || (self.db(), self.name()));
             }
             T::free(if swapped == OK { plain(old) } else { value });
         }
+    }
+
+    /// The number of its database.
+    pub fn db(&self) -> i32 {
+        // SAFETY: it is open, and holds something.
+        unsafe { api!(RedisModule_GetDbIdFromModuleKey)(self.raw) }
     }
 
     pub fn delete(&mut self) {
@@ -235,10 +244,12 @@ impl<'c> Key<'c> {
             OverviewKind::Bulkhead => of::<Waited<Bulkheads>>(self),
             OverviewKind::Policy => of::<Waited<Guards>>(self),
             OverviewKind::Dlq => of::<Waited<Ledgers>>(self),
+            OverviewKind::Run => of::<Waited<Idempotency>>(self),
+            OverviewKind::Load => of::<Waited<Flights>>(self),
         }
     }
 
-    /// Opens a key that the server has just told us about, outside any command of ours.
+    /// Opens a key that a notification of the server has named, outside any command of ours.
     pub fn notified(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Self {
         Self::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
     }

@@ -1,6 +1,8 @@
-//! `RES.LIST` and `RES.TOP`: what an operator looks at without knowing a key. The rows are in `rows`, patterns in `glob`.
+//! `RES.LIST` and `RES.TOP`: what an operator looks at without knowing a key. The rows are in `rows` and `in_flight`, patterns in `glob`.
 
+mod field;
 mod glob;
+mod in_flight;
 mod rows;
 
 use resil_core::circuit_breaker::StateName;
@@ -8,8 +10,8 @@ use resil_core::limits::{INFO_LIMIT_DEFAULT, TAKE_MAX, TEXT_MAX};
 
 pub use self::glob::matches;
 pub use self::rows::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LockRow, OverviewRow, PolicyRow, RowField, TopRow,
-    WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LoadRow, LockRow, OverviewRow, PolicyRow, RowField, RunRow,
+    TopRow, WaitingRow,
 };
 use crate::argv::{Argv, Refused, Word, quoted};
 use crate::bound::{Named, Number, Text};
@@ -34,10 +36,13 @@ pub enum OverviewKind {
     Bulkhead,
     Policy,
     Dlq,
+    Run,
+    Load,
 }
 
 impl OverviewKind {
-    pub const ALL: [Self; 5] = [Self::Breaker, Self::Lock, Self::Bulkhead, Self::Policy, Self::Dlq];
+    pub const ALL: [Self; 7] =
+        [Self::Breaker, Self::Lock, Self::Bulkhead, Self::Policy, Self::Dlq, Self::Run, Self::Load];
 
     /// As the command takes it.
     pub fn word(self) -> &'static str {
@@ -47,6 +52,8 @@ impl OverviewKind {
             Self::Bulkhead => "BULKHEAD",
             Self::Policy => "POLICY",
             Self::Dlq => "DLQ",
+            Self::Run => "RUN",
+            Self::Load => "LOAD",
         }
     }
 
@@ -58,6 +65,8 @@ impl OverviewKind {
             Self::Bulkhead => "bulkhead",
             Self::Policy => "policy",
             Self::Dlq => "dlq",
+            Self::Run => "idempotency",
+            Self::Load => "flight",
         }
     }
 
@@ -69,6 +78,8 @@ impl OverviewKind {
             Self::Bulkhead => &["free", "full"],
             Self::Policy => &["live", "deleted"],
             Self::Dlq => &["running", "paused"],
+            Self::Run => &["running", "contended", "held"],
+            Self::Load => &["loading", "contended"],
         };
         let breakers = StateName::ALL.iter().filter(move |_| self == Self::Breaker).map(|state| state.text());
         plain.iter().copied().chain(breakers)

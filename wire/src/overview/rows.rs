@@ -11,130 +11,11 @@ use resil_core::lock::{Holders, LockRequest, lives};
 use resil_core::waited::Queue;
 use resil_core::{Instant, Span};
 
+pub use super::field::RowField;
+use super::field::{Field, RowFields, row};
+pub use super::in_flight::{LoadRow, RunRow};
 use super::{OverviewKind, TopKind};
 use crate::reply::{Sink, Unexpected, Value};
-
-/// What a row says under one of its names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowField<'a> {
-    Number(i64),
-    Text(&'a [u8]),
-    /// Not known.
-    Nothing,
-}
-
-/// A field of a row.
-trait Field: Sized {
-    fn field(&self) -> RowField<'_>;
-    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-        match self.field() {
-            RowField::Number(number) => sink.integer(number),
-            RowField::Text(text) => sink.text(text),
-            RowField::Nothing => sink.null(),
-        }
-    }
-    fn read(value: Value) -> Result<Self, Unexpected>;
-}
-
-impl Field for i64 {
-    fn field(&self) -> RowField<'_> {
-        RowField::Number(*self)
-    }
-
-    fn read(value: Value) -> Result<Self, Unexpected> {
-        value.integer()
-    }
-}
-
-impl Field for Vec<u8> {
-    fn field(&self) -> RowField<'_> {
-        RowField::Text(self)
-    }
-
-    fn read(value: Value) -> Result<Self, Unexpected> {
-        value.into_text()
-    }
-}
-
-impl<T: Field> Field for Option<T> {
-    fn field(&self) -> RowField<'_> {
-        self.as_ref().map_or(RowField::Nothing, T::field)
-    }
-
-    fn read(value: Value) -> Result<Self, Unexpected> {
-        match value {
-            Value::Null => Ok(None),
-            value => T::read(value).map(Some),
-        }
-    }
-}
-
-/// A word of a small set, which a row does not copy.
-impl Field for &'static str {
-    fn field(&self) -> RowField<'_> {
-        RowField::Text(self.as_bytes())
-    }
-
-    fn read(value: Value) -> Result<Self, Unexpected> {
-        const MODES: [&str; 3] = ["exclusive", "shared", "limit"];
-        let states = OverviewKind::ALL.into_iter().flat_map(OverviewKind::states);
-        let mut all = states.chain(OverviewKind::ALL.map(OverviewKind::text)).chain(OTHER_KINDS).chain(MODES);
-        let text = value.into_text()?;
-        all.find(|word| word.as_bytes() == text).ok_or(Unexpected("a word of a row"))
-    }
-}
-
-/// What can be waited for, and is not listed.
-const OTHER_KINDS: [&str; 3] = ["idempotency", "flight", "limit"];
-
-/// The fields of a map, to be taken by name.
-struct RowFields(Vec<(Value, Value)>);
-
-impl RowFields {
-    fn of(value: Value) -> Result<Self, Unexpected> {
-        match value.into_map()? {
-            Value::Map(pairs) => Ok(Self(pairs)),
-            _ => Err(Unexpected("a map")),
-        }
-    }
-
-    fn take<T: Field>(&mut self, name: &str) -> Result<T, Unexpected> {
-        let found = self.0.iter().position(|(key, _)| matches!(key, Value::Text(key) if key == name.as_bytes()));
-        let place = found.ok_or(Unexpected("a field of the row"))?;
-        T::read(self.0.swap_remove(place).1)
-    }
-}
-
-macro_rules! row {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: $type,)*
-        }
-
-        impl $name {
-            pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
-                const FIELDS: usize = [$(stringify!($field)),*].len();
-                sink.map(FIELDS);
-                $({
-                    sink.text(stringify!($field).as_bytes());
-                    self.$field.write(sink);
-                })*
-            }
-
-            /// What it says, in the order of the reply.
-            pub fn fields(&self) -> Vec<(&'static str, RowField<'_>)> {
-                vec![$((stringify!($field), self.$field.field()),)*]
-            }
-
-            fn read(value: Value) -> Result<Self, Unexpected> {
-                let mut fields = RowFields::of(value)?;
-                Ok(Self { $($field: fields.take(stringify!($field))?,)* })
-            }
-        }
-    };
-}
 
 row! {
     /// A breaker, or the breaker of a policy.
@@ -267,7 +148,7 @@ fn unless_empty(text: &[u8]) -> Option<Vec<u8>> {
     (!text.is_empty()).then(|| text.to_vec())
 }
 
-fn unix_ms(us: i64) -> i64 {
+pub(super) fn unix_ms(us: i64) -> i64 {
     us / 1_000
 }
 
@@ -299,11 +180,11 @@ impl BreakerRow {
     }
 }
 
-fn oldest_wait_ms(queue: &Queue<LockRequest>, now: Instant) -> i64 {
+pub(super) fn oldest_wait_ms<T>(queue: &Queue<T>, now: Instant) -> i64 {
     queue.oldest().map_or(0, |waiter| waiter.waited(now).ceil_ms())
 }
 
-/// Who holds a lock or a bulkhead, as far as a row shows it.
+/// The holders of a lock or a bulkhead, as far as a row shows them.
 struct Held<'a> {
     count: usize,
     oldest: Option<&'a resil_core::lock::Holder>,
@@ -460,6 +341,8 @@ rows! {
         Bulkhead(BulkheadRow),
         Policy(PolicyRow),
         Dlq(LedgerRow),
+        Run(RunRow),
+        Load(LoadRow),
     }
 }
 
@@ -480,6 +363,8 @@ impl OverviewRow {
             Self::Bulkhead(row) => row.state,
             Self::Policy(row) => row.state,
             Self::Dlq(row) => row.state,
+            Self::Run(row) => row.state,
+            Self::Load(row) => row.state,
         }
     }
 }

@@ -433,7 +433,7 @@ impl<'a> Arguments<'a> for AbandonCall<'a> {
 pub struct InvalidateCall<'a> {
     pub key: &'a [u8],
     pub soft: bool,
-    /// Those who keep values of this name in their own memory are told.
+    /// Published for processes that keep values of this name in their own memory.
     pub under: Option<&'a [u8]>,
 }
 
