@@ -39,9 +39,10 @@
 //! audit, with the [correlation](crate::correlation) of the caller.
 //!
 //! # The map
-//! `letter`: what comes in. `taken`: what is given out. `run`: the loop. `governing`: root causes and redrives. `changes`: settings of a
+//! `letter`: what comes in. `asking`: the question for messages. `taken`: what is given out. `run`: the loop. `governing`: root causes and redrives. `changes`: settings of a
 //! ledger. `safety`: when a failure counts as recorded. `showing` and `reports`: what is there.
 
+mod asking;
 mod changes;
 mod governing;
 mod letter;
@@ -59,10 +60,10 @@ use futures_util::stream::{self, Stream};
 use parking_lot::Mutex;
 use resil_core::dead_letters::{Place, Standing};
 use resil_wire::command::{Command, Reply};
-use resil_wire::dead_letters::{By, Failed, ParkCall, Parked, ReturnCall, TakeCall, TakenReply};
-use resil_wire::holding::Wait;
+use resil_wire::dead_letters::{By, Failed, ParkCall, Parked, TakenReply};
 use serde::{Deserialize, Serialize};
 
+use self::asking::Asking;
 pub use self::changes::{ClassChange, ClassConfig, LedgerChange, LedgerConfig, RedriveRate};
 pub use self::governing::{CauseCategory, Diagnosis, PurgeResult, RedriveMatch, RedriveRun, RedriveSettings};
 pub use self::letter::{FailureClass, FailureCount, FailureNote, Letter};
@@ -80,8 +81,8 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
-use crate::holding::{from_ms, span};
-use crate::idempotency::token::{fresh_token, odd};
+use crate::holding::from_ms;
+use crate::idempotency::token::odd;
 use crate::keys;
 use crate::leases::{Lease, LeaseKind};
 use crate::settings::setters;
@@ -331,7 +332,7 @@ impl DeadLetters {
         let client = &core.client;
         let _pass = client.inner().gate.enter()?;
         check_span("wait", wait, Duration::ZERO, Duration::from_secs(600))?;
-        let mut asking = Asking { core, token: fresh_token(client), count, is_answered: false };
+        let asking = Asking::new(core, count);
         let sent = client.clock().now();
         let command = asking.command(wait);
         let answer = tokio::select! {
@@ -340,8 +341,8 @@ impl DeadLetters {
             () = client.patience().cancelled() => Err(Error::ShuttingDown),
         };
         drop(command);
-        // A refusal is an answer. After anything else something may have been given to nobody.
-        asking.is_answered = answer.is_ok();
+        // After an error something may have been given to nobody.
+        let token = if answer.is_ok() { asking.answered() } else { String::new() };
         let nothing = |next_due_ms: i64, was_waited_for| TakenBatch {
             letters: Vec::new(),
             next_due: u64::try_from(next_due_ms).ok().map(Duration::from_millis),
@@ -355,7 +356,6 @@ impl DeadLetters {
                     _ => LeaseKind::Messages { grace: core.settings.grace },
                 };
                 let since = sent.saturating_add(from_ms(waited_ms));
-                let token = std::mem::take(&mut asking.token);
                 let lease = Lease::new(kind, Arc::clone(&core.key), token, core.settings.lease, since);
                 let lease = Arc::new(client.keep(lease));
                 let letters = entries.into_iter().map(|given| TakenLetter::new(given, &lease, core)).collect();
@@ -422,61 +422,5 @@ impl LedgerCore {
     fn by<'a>(&'a self, correlation: &'a Option<Arc<str>>) -> By<'a> {
         let actor = self.settings.actor.as_deref().map(str::as_bytes);
         By { actor, correlation: correlation.as_deref().map(str::as_bytes) }
-    }
-}
-
-/// A question for messages. If it is dropped without an answer, the server may have given some to nobody.
-struct Asking<'a> {
-    core: &'a Arc<LedgerCore>,
-    token: String,
-    count: u32,
-    is_answered: bool,
-}
-
-impl Asking<'_> {
-    fn command(&self, wait: Duration) -> Command<'_> {
-        let LedgerCore { client, key, settings, .. } = &**self.core;
-        Command::DlqTake(TakeCall {
-            key: key.as_bytes(),
-            token: self.token.as_bytes(),
-            lease: span(settings.lease),
-            count: self.count,
-            wait: Wait::blocked(span(wait)),
-            bind: client.backend().bind().with_grace(span(settings.grace)),
-            meta: client.inner().name.as_bytes(),
-        })
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let client = &self.core.client;
-        // In memory who leaves the queue gives back what it was given.
-        if self.is_answered || matches!(client.backend(), Backend::Memory(_)) {
-            return;
-        }
-        let Some(runtime) = client.background() else { return };
-        let (core, token) = (Arc::clone(self.core), std::mem::take(&mut self.token));
-        let client = client.clone();
-        client.clone().inner().tasks.spawn_on(async move { leave(&client, &core, token).await }, &runtime);
-    }
-}
-
-/// The same token without a wait leaves the queue, and gets what was given to it meanwhile: that goes back.
-async fn leave(client: &Client, core: &Arc<LedgerCore>, token: String) {
-    let again = Asking { core, token, count: 1, is_answered: true };
-    for _ in 0..2 {
-        match client.backend().call(&again.command(Duration::ZERO)).await {
-            Ok(Reply::Taken(TakenReply::Taken { entries, .. })) => {
-                let entries = entries.iter().map(|given| (given.message.id(), given.fence)).collect();
-                let call = ReturnCall { key: core.key.as_bytes(), delay: span(Duration::ZERO), entries };
-                if let Err(error) = client.backend().call(&Command::DlqReturn(call)).await {
-                    tracing::warn!(%error, ledger = &*core.name, "messages that nobody took could not be given back");
-                }
-                return;
-            }
-            Err(error) if error.says_away() => {}
-            _ => return,
-        }
     }
 }

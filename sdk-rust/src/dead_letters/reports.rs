@@ -29,6 +29,18 @@ pub enum DeathReason {
     Age,
 }
 
+impl DeathReason {
+    /// As it is serialized.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Retries => "retries",
+            Self::Final => "final",
+            Self::Crash => "crash",
+            Self::Age => "age",
+        }
+    }
+}
+
 impl From<Death> for DeathReason {
     fn from(death: Death) -> Self {
         match death {

@@ -66,7 +66,7 @@ impl Settlement {
         FailureNote::new(error.to_string()).into()
     }
 
-    /// The same of an error of Resil's, as another language tells of it.
+    /// The same of an error of Resil's, in the form of another language.
     pub fn of_code(code: Code, error: String, retry_after: Option<Duration>) -> Self {
         let note = FailureNote { after: retry_after, ..FailureNote::new(error) };
         match code {
@@ -86,7 +86,7 @@ pub struct HandledReport {
     pub done: u64,
     pub failed: u64,
     pub given_back: u64,
-    /// The server could not be told, or another had the message by then.
+    /// The server did not get it, or another taker had the message by then.
     pub unsettled: u64,
 }
 
@@ -173,32 +173,46 @@ impl<J, F> HandlerLoop<'_, J, F> {
         let (mut report, mut failure) = (HandledReport::default(), None);
         let mut running = FuturesUnordered::new();
         let mut taking: Option<Taking<'_>> = None;
+        // A message that a taker did not survive is handled when nothing else is, and nothing is taken until it is settled.
+        let (mut suspect, mut is_alone) = (None::<TakenLetter>, false);
         let mut pause = Duration::ZERO;
         loop {
             let is_stopping = failure.is_some() || self.stop.is_cancelled() || closing.is_cancelled();
             if is_stopping {
                 // A question that is dropped leaves the queue.
-                taking = None;
+                (taking, suspect) = (None, None);
                 if running.is_empty() {
                     return failure.map_or(Ok(report), Err);
                 }
-            } else if taking.is_none() && running.len() < most {
+            } else if running.is_empty()
+                && let Some(letter) = suspect.take()
+            {
+                is_alone = true;
+                running.push(self.handle(letter));
+            } else if taking.is_none() && running.len() < most && suspect.is_none() && !is_alone {
                 let count = (most - running.len()) as u32;
                 taking = Some(Box::pin(take_after(pause, self.letters, count)));
             }
             tokio::select! {
-                Some(handled) = running.next(), if !running.is_empty() => match handled {
-                    HandledAs::Done => report.done += 1,
-                    HandledAs::Failed => report.failed += 1,
-                    HandledAs::GivenBack => report.given_back += 1,
-                    HandledAs::Unsettled => report.unsettled += 1,
-                },
+                Some(handled) = running.next(), if !running.is_empty() => {
+                    is_alone = false;
+                    match handled {
+                        HandledAs::Done => report.done += 1,
+                        HandledAs::Failed => report.failed += 1,
+                        HandledAs::GivenBack => report.given_back += 1,
+                        HandledAs::Unsettled => report.unsettled += 1,
+                    }
+                }
                 taken = answer_to(&mut taking) => {
                     taking = None;
                     match taken {
                         Ok(batch) => {
                             pause = batch.pause();
-                            running.extend(batch.into_iter().map(|letter| self.handle(letter)));
+                            let (suspects, others): (Vec<_>, Vec<_>) =
+                                batch.into_iter().partition(|letter| letter.lapses() > 0);
+                            running.extend(others.into_iter().map(|letter| self.handle(letter)));
+                            // TAKE gives out one at a time.
+                            suspect = suspects.into_iter().next();
                         }
                         // It begins to close, or the server is away, which passes.
                         Err(Error::ShuttingDown) => {}

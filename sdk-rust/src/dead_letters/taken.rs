@@ -238,7 +238,7 @@ impl Drop for TakenLetter {
     }
 }
 
-/// Tells the server what became of an entry; again while nothing answers, for as long as the lease lasts. The same said again is the
+/// Settles an entry at the server; again while there is no reply, for as long as the lease lasts. The same said again is the
 /// same.
 async fn say(
     ledger: &LedgerCore,

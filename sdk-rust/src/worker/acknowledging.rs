@@ -24,7 +24,7 @@ use crate::clock::Moment;
 /// How long an acknowledgement waits for others.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// A message that is settled, and whose source is to be told.
+/// A message that is settled, for its source.
 pub(super) struct SettledMessage<R> {
     pub message: Arc<IncomingMessage>,
     pub receipt: R,

@@ -259,6 +259,18 @@ macro_rules! any {
                 }
             }
 
+            async fn pause(&self) {
+                match self {
+                    $($(#[$when])? Self::$kind(source) => source.pause().await,)*
+                }
+            }
+
+            async fn resume(&self) {
+                match self {
+                    $($(#[$when])? Self::$kind(source) => source.resume().await,)*
+                }
+            }
+
             async fn close(&self) {
                 match self {
                     $($(#[$when])? Self::$kind(source) => source.close().await,)*
@@ -323,7 +335,12 @@ impl AnyPublisher {
             Self::Rabbit(publisher, queue) => {
                 let exchange = how.exchange.as_deref().unwrap_or_default();
                 let routing_key = how.routing_key.as_deref().unwrap_or(queue);
-                publisher.publish(exchange, routing_key, message).await.map_err(told)
+                publisher.publish(exchange, routing_key, message).await.map_err(|error| match error {
+                    super::PublishError::NotConfirmed { .. } if !publisher.health().is_connected => {
+                        Error::BackendUnavailable("the broker cannot be reached, and health() says why; the message may be sent again, under the same id")
+                    }
+                    error => told(error),
+                })
             }
         }
     }

@@ -1,13 +1,13 @@
 //! What a source fetched and nobody has begun: a bounded buffer between the task that fetches and the workers that take.
 //!
-//! Taking from a buffer that is not empty is one lock, which nobody holds while waiting. Who pushes wakes as many workers as there are messages, and
+//! Taking from a buffer that is not empty is one lock, which nobody holds while waiting. A push wakes as many workers as there are messages, and
 //! who takes wakes the task that fetches once as much is free as that one waits for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::source::Incoming;
@@ -17,6 +17,7 @@ struct Buffer<R> {
     queue: Mutex<BufferQueue<R>>,
     filled: Notify,
     freed: Notify,
+    held: watch::Sender<bool>,
     capacity: usize,
 }
 
@@ -24,6 +25,10 @@ struct Buffer<R> {
 struct BufferQueue<R> {
     fetched: VecDeque<Incoming<R>>,
     is_closed: bool,
+    /// The worker is paused: nothing is fetched for it.
+    is_held: bool,
+    /// It will be closed: what is held stays held.
+    is_closing: bool,
     /// How many free slots the feeder waits for. 0: it does not wait.
     wanted: usize,
     /// Workers that wait for a message.
@@ -99,8 +104,16 @@ pub(crate) struct Feeder<R> {
 /// A buffer for so many messages.
 pub(crate) fn feed<R>(capacity: usize) -> (Feeder<R>, Feed<R>) {
     let capacity = capacity.max(1);
-    let queue = Mutex::new(BufferQueue { fetched: VecDeque::new(), is_closed: false, wanted: 0, waiting: 0 });
-    let buffer = Arc::new(Buffer { queue, filled: Notify::new(), freed: Notify::new(), capacity });
+    let queue = Mutex::new(BufferQueue {
+        fetched: VecDeque::new(),
+        is_closed: false,
+        is_held: false,
+        is_closing: false,
+        wanted: 0,
+        waiting: 0,
+    });
+    let held = watch::Sender::new(false);
+    let buffer = Arc::new(Buffer { queue, filled: Notify::new(), freed: Notify::new(), held, capacity });
     let closed = CancellationToken::new();
     (Feeder { buffer: Arc::clone(&buffer), closed: closed.clone() }, Feed { buffer, closed })
 }
@@ -127,6 +140,45 @@ impl<R> Feed<R> {
         }
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// No more is fetched until [`release`](Self::release). What was is returned, as far as it may go back.
+    pub fn hold(&self, may_go_back: impl Fn(&Incoming<R>) -> bool) -> Vec<Incoming<R>> {
+        let back = {
+            let mut queue = self.buffer.queue.lock();
+            queue.is_held = true;
+            let (back, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut queue.fetched).into_iter().partition(may_go_back);
+            queue.fetched = kept.into();
+            self.buffer.held.send_replace(true);
+            back
+        };
+        // What waits for a slot comes back.
+        self.buffer.freed.notify_one();
+        back
+    }
+
+    /// No more is fetched until it is closed, and the end of a pause changes nothing. What was fetched is returned.
+    #[cfg(feature = "amqp")]
+    pub fn hold_until_closed(&self) -> Vec<Incoming<R>> {
+        self.buffer.queue.lock().is_closing = true;
+        self.hold(|_| true)
+    }
+
+    /// The pause is over.
+    pub fn release(&self) {
+        {
+            let mut queue = self.buffer.queue.lock();
+            if queue.is_closing {
+                return;
+            }
+            queue.is_held = false;
+            self.buffer.held.send_replace(false);
+        }
+        self.buffer.freed.notify_one();
+    }
+
     /// No more is fetched, and what was is returned.
     pub async fn close(&self) -> Vec<Incoming<R>> {
         self.closed.cancel();
@@ -142,12 +194,31 @@ impl<R> Drop for Feed<R> {
 }
 
 impl<R> Feeder<R> {
-    /// Waits for a free slot. What cannot be handed over any more comes back.
+    /// Returns when the worker is paused, and what is fetched goes to others.
+    pub async fn held(&self) {
+        // Its sender is here.
+        let _ = self.buffer.held.subscribe().wait_for(|held| *held).await;
+    }
+
+    #[cfg(feature = "amqp")]
+    pub async fn released(&self) {
+        let _ = self.buffer.held.subscribe().wait_for(|held| !*held).await;
+    }
+
+    /// Waits for a free slot. What cannot be handed over any more, or not while the worker is paused, comes back.
     pub async fn push(&self, incoming: Incoming<R>) -> Result<(), Incoming<R>> {
-        match self.has(1).await {
-            true => self.push_now([incoming]).into_iter().next().map_or(Ok(()), Err),
-            false => Err(incoming),
+        while self.is_full() {
+            self.buffer.freed.notified().await;
         }
+        self.push_now([incoming]).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// A slot has to be waited for.
+    fn is_full(&self) -> bool {
+        let mut queue = self.buffer.queue.lock();
+        let is_full = !queue.is_closed && !queue.is_held && queue.fetched.len() >= self.buffer.capacity;
+        queue.wanted = usize::from(is_full);
+        is_full
     }
 
     /// All at once where there are as many free slots, which is when they were asked for.
@@ -166,7 +237,7 @@ impl<R> Feeder<R> {
     fn push_now(&self, all: impl IntoIterator<Item = Incoming<R>>) -> Vec<Incoming<R>> {
         let wakes = {
             let mut queue = self.buffer.queue.lock();
-            if queue.is_closed {
+            if queue.is_closed || queue.is_held {
                 return all.into_iter().collect();
             }
             let before = queue.fetched.len();
@@ -197,7 +268,7 @@ impl<R> Feeder<R> {
         loop {
             {
                 let mut queue = self.buffer.queue.lock();
-                let is_free = self.buffer.capacity.saturating_sub(queue.fetched.len()) >= slots;
+                let is_free = !queue.is_held && self.buffer.capacity.saturating_sub(queue.fetched.len()) >= slots;
                 queue.wanted = if is_free || queue.is_closed { 0 } else { slots };
                 if queue.is_closed {
                     return false;

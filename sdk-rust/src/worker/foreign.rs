@@ -24,7 +24,8 @@ pub struct ForeignError {
     pub errno: Option<String>,
     /// The payload could not be decoded.
     pub is_unreadable: bool,
-    /// The handler was cancelled.
+    /// It says that something was cancelled. The worker does not ask what errors mean once it cancelled the handler itself, so it was somebody else: it
+    /// counts, or the message would be given back for ever.
     pub is_cancelled: bool,
 }
 
@@ -51,7 +52,7 @@ fn of_sql_state(_state: &str) -> Option<WorkVerdict> {
     None
 }
 
-/// As kinds of I/O errors are told apart in [`WorkVerdict::of`].
+/// As [`WorkVerdict::of`] distinguishes kinds of I/O errors.
 fn of_errno(name: &str) -> Option<WorkVerdict> {
     Some(match name {
         "ECONNREFUSED" | "ECONNRESET" | "ECONNABORTED" | "ENOTCONN" | "EPIPE" | "ETIMEDOUT" | "EHOSTUNREACH"

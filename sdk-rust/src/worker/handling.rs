@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::acknowledging::{Acknowledgements, Added, KeptMessage, SettledMessage};
 use super::headers::fresh_id;
 use super::leading::HeldLead;
+use super::ledger::NOBODY_SETTLED_IT;
+use super::letters::{letter, second_id};
 use super::looping::WorkerRun;
 use super::message::WorkerMessage;
 use super::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source};
@@ -20,11 +21,12 @@ use super::verdict::{GIVEN_BACK_FOR, WorkError, WorkVerdict};
 use crate::correlation::correlated_by;
 use crate::dead_letters::{FailVerdict, FailureNote, Letter, ParkVerdict};
 use crate::error::{Error, Failure};
+use crate::health::Notice;
 use crate::isolate::{self, Ended};
 use crate::policy::{Backoff, Class, Jitter};
 use crate::telemetry::{CallEnding, Event, Interest, Primitive, emit, watch};
 
-/// Pauses while the ledger cannot be told.
+/// Pauses while the ledger is away.
 const LEDGER_AWAY: Backoff = Backoff {
     initial: Duration::from_millis(200),
     max: Duration::from_secs(5),
@@ -66,7 +68,7 @@ impl MessageEnd {
     ];
 }
 
-/// What is to be told to the source.
+/// How the source is to settle the message.
 enum SettleAs {
     Done,
     Known,
@@ -118,7 +120,7 @@ where
         }
         match &message.given_up {
             Some(GivenUpBy::DeliveryLimit) => {
-                let note = FailureNote::new("it was delivered until the broker's limit, and nobody settled it");
+                let note = FailureNote::new(format!("it was delivered until the broker's limit{NOBODY_SETTLED_IT}"));
                 return Some(SettleAs::Failed(note.not_counted()));
             }
             Some(GivenUpBy::Broker(why)) => {
@@ -137,7 +139,7 @@ where
         }
         if message.deliveries > worker.settings.crashes {
             let times = message.deliveries - 1;
-            let note = FailureNote::new(format!("it was delivered {times} times before, and nobody settled it"));
+            let note = FailureNote::new(format!("it was delivered {times} times before{NOBODY_SETTLED_IT}"));
             return Some(SettleAs::Failed(note.not_counted()));
         }
         if worker.settings.ordered && message.aggregate.is_some() && message.has_own_id {
@@ -258,7 +260,7 @@ where
         }
         match ended {
             Ended::Returned(Ok(())) => SettleAs::Done,
-            // It was told to end, and says so in its own way.
+            // It was cancelled, and reports that in its own way.
             Ended::Returned(Err(_)) if self.running.cut_off.is_cancelled() => SettleAs::GivenBack(Duration::ZERO),
             Ended::Returned(Err(error)) => self.failed(&error),
             Ended::Panicked(text) => self.failed(&WorkError::retry(format!("the handler crashed: {text}"))),
@@ -313,7 +315,7 @@ where
             SettleAs::Done => (MessageEnd::Done, receipt),
             SettleAs::Known => (MessageEnd::Known, receipt),
             SettleAs::Dropped(reason) => {
-                // Not the reason: it is in the handler's words, which may be anything. Hooks are told.
+                // Not the reason: it is in the handler's words, which may be anything. Hooks get it.
                 tracing::warn!(queue, id, "a message was dropped");
                 let name = || Arc::clone(&self.running.worker.name);
                 let home = self.running.worker.client.home();
@@ -360,7 +362,9 @@ where
                 MessageEnd::Retried
             }
             FailVerdict::Dead { deaths, reason, .. } => {
-                tracing::warn!(queue, id, deaths, ?reason, "a message is dead");
+                tracing::warn!(queue, id, deaths, reason = reason.text(), "a message is dead");
+                let (worker, id) = (Arc::clone(&self.running.worker.name), id.to_owned());
+                self.running.worker.client.notify(&Notice::Dead { worker, id, deaths: *deaths, reason: *reason });
                 MessageEnd::Dead
             }
             FailVerdict::Known { .. } => MessageEnd::Known,
@@ -402,6 +406,8 @@ where
     fn say_refused(&self, message: &IncomingMessage, error: &Error) {
         let (queue, id) = (&*self.running.worker.name, &message.id);
         tracing::error!(queue, id, %error, "the ledger refuses a message, which stays with its source");
+        let (worker, id) = (Arc::clone(&self.running.worker.name), id.clone());
+        self.running.worker.client.notify(&Notice::NotRecorded { worker, id, reason: error.to_string() });
     }
 
     /// Asks the ledger until it answers. Meanwhile nothing is taken. `None`: the worker stops.
@@ -444,9 +450,11 @@ where
     }
 }
 
-/// What the ledger says of this message alone, apart from that it cannot be told anything.
+/// What the ledger says of this message alone, in contrast to a ledger that is away.
 fn storable<T>(told: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match told {
+        // The key is something else: no message can be stored.
+        Err(Error::InvalidArgument(text)) if text.starts_with("WRONGTYPE") => Err(Error::InvalidArgument(text)),
         Err(error @ (Error::LedgerConflict { .. } | Error::PayloadTooBig(_) | Error::InvalidArgument(_))) => {
             Ok(Err(error))
         }
@@ -460,32 +468,4 @@ async fn lost_of(lost: &Option<CancellationToken>) {
         Some(lost) => lost.cancelled().await,
         None => std::future::pending().await,
     }
-}
-
-/// As the ledger keeps it: the bytes that were sent.
-fn letter(message: &IncomingMessage) -> Letter {
-    Letter {
-        id: message.id.clone(),
-        payload: Some(message.payload.clone()),
-        headers: message.headers.to_bytes(),
-        reference: None,
-        kind: message.kind.clone(),
-        source: message.source.clone(),
-        aggregate: message.aggregate.clone(),
-        schema: message.schema,
-    }
-}
-
-/// Of a message whose id another message has in the ledger.
-fn second_id(message: &IncomingMessage) -> String {
-    format!("{}~{}", cut(&message.id, 400), digest(&message.payload))
-}
-
-fn digest(payload: &[u8]) -> String {
-    Sha256::digest(payload).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    &text[..end]
 }

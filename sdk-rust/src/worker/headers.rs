@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use crate::correlation::trace_id;
 
@@ -15,6 +16,8 @@ pub const HEADER_ID: &str = "HeaderID";
 pub(crate) const KIND: &str = "x-resil-type";
 pub(crate) const AGGREGATE: &str = "x-resil-aggregate";
 pub(crate) const SCHEMA: &str = "x-resil-schema";
+/// Says that a message had more headers than the ledger takes.
+pub(crate) const CUT: &str = "x-resil-cut";
 
 /// Texts by name. Names are compared without regard to case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,8 +99,19 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// An id for a request, or for a message, that came without one.
 pub(crate) fn fresh_id() -> String {
+    hexadecimal(rand::random())
+}
+
+/// The same of the same text.
+pub(super) fn made_of(text: &str) -> String {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Sha256::digest(text)[..16]);
+    hexadecimal(bytes)
+}
+
+fn hexadecimal(bytes: [u8; 16]) -> String {
     let mut text = [0; 32];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(rand::random::<[u8; 16]>()) {
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
     String::from_utf8_lossy(&text).into_owned()

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore, TryAcquireError};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,10 @@ const GIVE_BACK_BOUND: Duration = Duration::from_secs(5);
 const TURN_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker looks whether it may take.
 const LOOK: Duration = Duration::from_millis(50);
+/// A pause that lasts longer leaves what was fetched to others.
+const SHARE_AFTER: Duration = Duration::from_secs(2);
+/// How often a source learns that the pause goes on.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// A handler that returns sooner is quicker than waking another worker.
 const QUICK: Duration = Duration::from_micros(50);
 /// Messages of a ledger that are looked at before a worker begins.
@@ -45,7 +49,8 @@ pub(super) struct WorkerRun<F> {
     pub worker: Worker,
     pub handler: F,
     pub meters: WorkerMeters,
-    /// So many messages are handled at once, of the source and of the ledger together. `None`: there is one of them, with as many workers.
+    /// So many messages are handled at once, of the source and of the ledger together; a suspect takes all of them. `None`: there is no ledger, and there
+    /// are as many workers.
     places: Option<Semaphore>,
     /// Cancelled: nothing more is taken.
     pub stopping: CancellationToken,
@@ -75,7 +80,7 @@ impl<F> WorkerRun<F> {
         }
     }
 
-    /// What became of a message, by what its source said when it was told.
+    /// What became of a message, by the reply of its source.
     pub fn note_acknowledged(&self, message: &IncomingMessage, end: MessageEnd, told: Result<(), SourceError>) {
         match told {
             Ok(()) => self.count(end),
@@ -98,6 +103,26 @@ impl<F> WorkerRun<F> {
             }
         }
         !self.worker.state.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Returns after this time, or when it is not paused any more. Whether it is.
+    async fn stays_paused(&self, span: Duration) -> bool {
+        let clock = self.worker.client.clock();
+        let until = clock.now().saturating_add(span);
+        while self.worker.state.is_paused() && clock.now() < until {
+            clock.sleep(LOOK).await;
+        }
+        self.worker.state.is_paused()
+    }
+
+    /// Where the message may be handled. Those who ask get theirs in turn: while a suspect waits for all, nothing else begins.
+    async fn places(&self, message: &IncomingMessage) -> Option<SemaphorePermit<'_>> {
+        let wanted = if message.is_suspect { self.worker.settings.workers } else { 1 };
+        let places = self.places.as_ref()?;
+        match places.try_acquire_many(wanted) {
+            Err(TryAcquireError::NoPermits) => places.acquire_many(wanted).await.ok(),
+            place => place.ok(),
+        }
     }
 
     /// The lock of an aggregate. Those who ask get it in the order in which they asked, which is when this is first polled.
@@ -127,6 +152,10 @@ where
     }
     let state = Arc::clone(&worker.state);
     let _ended = RunEnded(&state);
+    if state.has_run.swap(true, Ordering::AcqRel) && worker.stop.is_cancelled() {
+        let why = format!("the worker {} was stopped, and a worker runs once: make another", worker.name);
+        return Err(Error::InvalidArgument(why));
+    }
     state.is_stopping.store(false, Ordering::Relaxed);
     state.deadline_ms.store(ms(worker.settings.deadline), Ordering::Relaxed);
     state.ends.iter().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -146,7 +175,7 @@ where
 
     let running = Arc::new(WorkerRun {
         meters: WorkerMeters::new(&worker.name),
-        places: wants_retries.then(|| Semaphore::new(at_once)),
+        places: (wants_retries || source.ledger().is_some()).then(|| Semaphore::new(at_once)),
         stopping: CancellationToken::new(),
         cut_off: CancellationToken::new(),
         aggregates: Mutex::default(),
@@ -160,6 +189,13 @@ where
     tickers.spawn(call.part(tick(Arc::clone(&running), Arc::clone(&intake))));
     let (keeping, kept) = (Arc::clone(&running), Arc::clone(&intake.acknowledgements));
     tickers.spawn(call.part(async move { kept.give_back_kept(&keeping).await }));
+    // Where order matters nobody overtakes it.
+    if !running.worker.settings.ordered {
+        tickers.spawn(call.part(share_while_paused(Arc::clone(&running), Arc::clone(&source))));
+        if let Some(retries) = &retries {
+            tickers.spawn(call.part(share_while_paused(Arc::clone(&running), Arc::clone(retries))));
+        }
+    }
     for _ in 0..at_once {
         workers.spawn(call.part(work(Arc::clone(&running), Arc::clone(&intake))));
         if let Some(intake) = &retry_intake {
@@ -176,7 +212,7 @@ where
     state.is_stopping.store(true, Ordering::Relaxed);
     running.stopping.cancel();
     let clock = client.clock();
-    // Who is not told waits for its lease, or for the end of the connection: the handlers are not kept waiting.
+    // A source that misses this waits for the lease, or for the end of the connection: the handlers do not wait for it.
     let closing = async {
         source.close().await;
         if let Some(retries) = &retries {
@@ -250,13 +286,15 @@ where
     Fut: Future<Output = Result<(), WorkError>> + Send + 'static,
 {
     let state = Arc::clone(&running.worker.state);
-    let held = HeldLead::default();
+    let (held, mut pauses) = (HeldLead::default(), state.pauses.subscribe());
     while running.may_take().await {
         state.turn();
         let taken = tokio::select! {
             biased;
             taken = take(&running, &intake, &held) => taken,
             () = running.stopping.cancelled() => return,
+            // What arrives while it is paused is others'.
+            _ = pauses.changed() => continue,
             // There may be nothing to take for hours.
             () = async { running.worker.client.clock().sleep(TURN_EVERY).await } => continue,
         };
@@ -266,21 +304,22 @@ where
             Some(waiting) => Some(waiting.await),
             None => None,
         };
-        // A pause that began while it waited for this message holds for it, too.
-        let may_begin = running.may_take().await;
-        let _place = match &running.places {
-            Some(places) => match places.try_acquire() {
-                Err(TryAcquireError::NoPermits) => places.acquire().await.ok(),
-                place => place.ok(),
-            },
-            None => None,
+        // A pause that began while it waited for this message, or for its place, holds for it, too.
+        let begins = loop {
+            if !running.may_take().await {
+                break None;
+            }
+            let places = running.places(&incoming.message).await;
+            if !state.is_paused() {
+                break Some(places);
+            }
         };
-        if !may_begin || state.is_stopping.load(Ordering::Relaxed) {
+        let Some(_places) = begins.filter(|_| !state.is_stopping.load(Ordering::Relaxed)) else {
             // It was taken in the last moment, and not begun.
             let given_back = intake.source.give_back(incoming.receipt, Duration::ZERO).await;
             running.count(if given_back.is_ok() { MessageEnd::GivenBack } else { MessageEnd::Unsettled });
             return;
-        }
+        };
         state.running.fetch_add(1, Ordering::Relaxed);
         running.meters.running.increment(1.0);
         let _counted = CountedRun(&running);
@@ -302,6 +341,20 @@ async fn tick<S: Source, F>(running: Arc<WorkerRun<F>>, intake: Arc<Intake<S>>) 
         while is_more {
             is_more = acknowledgements.turn(&running).await;
             intake.lead.look();
+        }
+    }
+}
+
+/// Others may have what was fetched here, while a pause lasts.
+async fn share_while_paused<S: Source, F>(running: Arc<WorkerRun<F>>, source: Arc<S>) {
+    let mut pauses = running.worker.state.pauses.subscribe();
+    while pauses.changed().await.is_ok() {
+        if running.stays_paused(SHARE_AFTER).await {
+            source.pause().await;
+            while running.stays_paused(SHARE_EVERY).await {
+                source.pause().await;
+            }
+            source.resume().await;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::headers::{HEADER_ID, Headers, TRACEPARENT, fresh_id};
+use super::headers::{HEADER_ID, Headers, TRACEPARENT, made_of};
 use super::source::IncomingMessage;
 use crate::clock::{Clock, Moment};
 
@@ -100,9 +100,9 @@ impl WorkerMessage {
         self.headers().trace_id()
     }
 
-    /// The id of the request that it began with; a new one if it came without.
+    /// The id of the request that it began with. If it came without, one that is made of the message's id: the same at every attempt.
     pub fn header_id(&self) -> &str {
-        self.headers().get(HEADER_ID).unwrap_or_else(|| self.header_id.get_or_init(fresh_id))
+        self.headers().get(HEADER_ID).unwrap_or_else(|| self.header_id.get_or_init(|| made_of(self.id())))
     }
 
     /// Cancelled when the handler should stop: its deadline, the end of a drain, or the message is not ours any more.

@@ -53,6 +53,7 @@ mod handling;
 pub mod headers;
 mod leading;
 mod ledger;
+mod letters;
 mod local;
 mod looping;
 mod message;

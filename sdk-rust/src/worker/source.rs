@@ -13,8 +13,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::headers::Headers;
+use crate::client::Client;
 use crate::dead_letters::{FailVerdict, FailureNote};
 use crate::error::Error;
+use crate::health::Notice;
 use crate::settings::moment_text;
 
 /// A place that messages come from. Cancelling any of its futures loses no message: it is delivered again.
@@ -77,6 +79,17 @@ pub trait Source: Send + Sync + 'static {
 
     fn health(&self) -> SourceHealth;
 
+    /// The worker is paused: nothing more is fetched, and what was not begun goes back, for others to take. Said about once a second for as long as the
+    /// pause lasts.
+    fn pause(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The pause is over.
+    fn resume(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Fetches no more, and gives back what was not begun. What is running can still be settled. May be called twice.
     fn close(&self) -> impl Future<Output = ()> + Send;
 
@@ -124,6 +137,8 @@ pub struct IncomingMessage {
     pub is_redelivered: bool,
     /// The broker gave it up, and why.
     pub given_up: Option<GivenUpBy>,
+    /// Those who took it may have crashed because of it: nothing else of the worker is handled beside it.
+    pub is_suspect: bool,
 }
 
 /// Without payload and headers: messages are written to logs.
@@ -150,7 +165,7 @@ pub enum GivenUpBy {
     Broker(String),
 }
 
-/// A source could not be told. The message will be delivered again.
+/// A source could not settle a message, which will be delivered again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SourceError(pub String);
@@ -173,35 +188,79 @@ pub struct SourceHealth {
 /// What a source says of itself before its first attempt.
 const NOT_YET: &str = "it was not connected yet";
 
-/// Where a source, or a publisher, notes how it is.
+/// Where a source, or a publisher, notes how it is. One that has a broker says in the log, and to those who listen, when that is away and
+/// when it is back: once for each time.
 #[derive(Debug, Clone)]
-pub(crate) struct HealthCell(Arc<Mutex<SourceHealth>>);
+pub(crate) struct HealthCell(Arc<HealthShared>);
+
+#[derive(Debug)]
+struct HealthShared {
+    health: Mutex<SourceHealth>,
+    /// The client and the broker; `None` for a ledger, whose server the client speaks of itself.
+    broker: Option<(Client, BrokerAddress)>,
+}
+
+/// What is read or written, and where. There is no user and no password in it.
+#[derive(Debug, Clone)]
+pub(crate) struct BrokerAddress {
+    /// A queue, stream or table.
+    pub name: Arc<str>,
+    /// `host:port`
+    pub address: String,
+}
 
 impl HealthCell {
+    /// Of a ledger.
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    pub fn of(client: &Client, name: &str, address: String) -> Self {
+        Self::with(Some((client.clone(), BrokerAddress { name: name.into(), address })))
+    }
+
+    fn with(broker: Option<(Client, BrokerAddress)>) -> Self {
         let reason = Some(NOT_YET.to_owned());
-        Self(Arc::new(Mutex::new(SourceHealth {
-            is_connected: false,
-            reason,
-            since: SystemTime::now(),
-            connections: 0,
-        })))
+        let health = SourceHealth { is_connected: false, reason, since: SystemTime::now(), connections: 0 };
+        Self(Arc::new(HealthShared { health: Mutex::new(health), broker }))
     }
 
     pub fn connected(&self) {
-        let mut health = self.0.lock();
-        if !health.is_connected {
-            let connections = health.connections + 1;
-            *health = SourceHealth { is_connected: true, reason: None, since: SystemTime::now(), connections };
+        let mut health = self.0.health.lock();
+        if health.is_connected {
+            return;
+        }
+        let is_back = health.reason.as_deref() != Some(NOT_YET);
+        let connections = health.connections + 1;
+        *health = SourceHealth { is_connected: true, reason: None, since: SystemTime::now(), connections };
+        drop(health);
+        if let (true, Some((client, BrokerAddress { name, address }))) = (is_back, &self.0.broker) {
+            tracing::info!(address, name = &**name, "the broker is back");
+            client.notify(&Notice::SourceBack { name: Arc::clone(name), address: address.clone() });
         }
     }
 
-    /// True if that is news: it was connected until now, or this is its first attempt. A mistyped host must not be silent.
+    /// True if that is new: it was connected until now, or this is its first attempt. A mistyped host must not be silent.
     pub fn away(&self, reason: impl Into<String>) -> bool {
-        let mut health = self.0.lock();
+        let reason = reason.into();
+        let is_news = self.note_away(reason.clone());
+        if let (true, Some((client, BrokerAddress { name, address }))) = (is_news, &self.0.broker) {
+            tracing::warn!(address, name = &**name, reason, "the broker is away, and is tried again");
+            client.notify(&Notice::SourceAway { name: Arc::clone(name), address: address.clone(), reason });
+        }
+        is_news
+    }
+
+    /// It was closed, as its user wants it: nothing to be said.
+    pub fn closed(&self) {
+        self.note_away("it was closed".to_owned());
+    }
+
+    fn note_away(&self, reason: String) -> bool {
+        let mut health = self.0.health.lock();
         let was_connected = health.is_connected;
         let is_news = was_connected || health.reason.as_deref() == Some(NOT_YET);
-        health.reason = Some(reason.into());
+        health.reason = Some(reason);
         if was_connected {
             (health.is_connected, health.since) = (false, SystemTime::now());
         }
@@ -209,6 +268,6 @@ impl HealthCell {
     }
 
     pub fn look(&self) -> SourceHealth {
-        self.0.lock().clone()
+        self.0.health.lock().clone()
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram};
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::handling::MessageEnd;
 use super::source::SourceHealth;
@@ -33,7 +34,7 @@ pub struct WorkerReport {
     pub known: u64,
     /// Not ours any more before they began.
     pub stale: u64,
-    /// Their source could not be told, and will deliver them again.
+    /// Their source could not settle them, and will deliver them again.
     pub unsettled: u64,
 }
 
@@ -50,7 +51,7 @@ pub struct WorkerHealth {
     pub is_ready: bool,
     pub is_paused: bool,
     pub running: u64,
-    /// Why the ledger could not be told, if that is so.
+    /// Why the ledger is away, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,9 +66,12 @@ pub(super) struct WorkerState {
     clock: Clock,
     pub is_running: AtomicBool,
     pub is_stopping: AtomicBool,
+    pub has_run: AtomicBool,
     turned_ms: AtomicU64,
     /// 0: not paused.
     paused_until_ms: AtomicU64,
+    /// Changes when a pause begins, or becomes longer.
+    pub pauses: watch::Sender<()>,
     pub running: AtomicU64,
     pub deadline_ms: AtomicU64,
     /// By [`MessageEnd`].
@@ -87,8 +91,10 @@ impl WorkerState {
             clock,
             is_running: AtomicBool::default(),
             is_stopping: AtomicBool::default(),
+            has_run: AtomicBool::default(),
             turned_ms: AtomicU64::default(),
             paused_until_ms: AtomicU64::default(),
+            pauses: watch::Sender::default(),
             running: AtomicU64::default(),
             deadline_ms: AtomicU64::default(),
             ends: Default::default(),
@@ -105,9 +111,10 @@ impl WorkerState {
     /// Nothing is taken for this long.
     pub fn pause(&self, span: Duration) {
         self.paused_until_ms.fetch_max(ms(self.clock.now().saturating_add(span)), Ordering::Relaxed);
+        self.pauses.send_replace(());
     }
 
-    /// Until an instant, or until the ledger can be told what it must be told. Asked for every message: a worker that is not paused reads no clock.
+    /// Until an instant, or until the ledger has what it must have. Asked for every message: a worker that is not paused reads no clock.
     pub fn is_paused(&self) -> bool {
         let until = self.paused_until_ms.load(Ordering::Relaxed);
         let is_waiting = until > 0 && ms(self.clock.now()) < until;
@@ -117,10 +124,11 @@ impl WorkerState {
         is_waiting || self.is_in_trouble.load(Ordering::Relaxed)
     }
 
-    /// Why the ledger cannot be told. True if it could be until now.
+    /// Why the ledger is away. True if it was not until now.
     pub fn ledger_is_away(&self, reason: String) -> bool {
         let could_be_told = self.ledger_trouble.lock().replace(reason).is_none();
         self.is_in_trouble.store(true, Ordering::Relaxed);
+        self.pauses.send_replace(());
         could_be_told
     }
 

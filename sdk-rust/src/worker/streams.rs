@@ -39,12 +39,16 @@ use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
-/// Who has what was given back.
+/// The consumer that has entries that were given back.
 const RETURNED: &str = "resil-returned";
 /// How long one question waits for messages, and how often it is looked for those that others left behind.
 const BLOCK: Duration = Duration::from_secs(1);
-/// How many consumers' leftovers are looked at in one go.
+/// How many messages that others left behind are taken over with one command.
 const CLAIM_AT_ONCE: usize = 100;
+/// Where a look at them begins, and ends.
+const FROM_THE_START: &str = "0-0";
+/// How many messages are given back with one write.
+const GIVEN_BACK_AT_ONCE: usize = 100;
 /// How many acknowledgements one command has, at most.
 const ACKNOWLEDGED_AT_ONCE: u32 = 100;
 /// Pending entries that are looked at beyond those in hand.
@@ -146,10 +150,11 @@ impl StreamSource {
     pub fn new(client: &Client, settings: StreamSettings) -> Result<Self, Error> {
         settings.validate()?;
         let url = settings.url.clone().unwrap_or_else(|| client.inner().options.url.clone());
+        let link = StreamLink::new(&url, &settings.stream)?;
         let shared = Arc::new(StreamShared {
-            link: StreamLink::new(&url, &settings.stream)?,
+            health: HealthCell::of(client, &settings.stream, link.address()),
+            link,
             consumer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
-            health: HealthCell::new(),
             reader: AtomicU64::new(0),
             in_hand: Mutex::default(),
             freshened: Mutex::new(Instant::now()),
@@ -159,6 +164,13 @@ impl StreamSource {
         let (feeder, feed) = feed(shared.settings.prefetch as usize * 2);
         let task = tokio::spawn(fetch(client.clone(), Arc::clone(&shared), feeder));
         Ok(Self { shared, feed, fetching: Mutex::new(Some(AbortOnDropHandle::new(task))) })
+    }
+
+    async fn give_back_fetched(&self, fetched: &[Incoming<StreamReceipt>]) {
+        if let Err(error) = self.shared.give_back_all(fetched).await {
+            let stream = &self.shared.settings.stream;
+            tracing::debug!(%error, stream, "messages could not be given back; they will be reclaimed");
+        }
     }
 }
 
@@ -181,9 +193,7 @@ async fn fetch(client: Client, shared: Arc<StreamShared>, feeder: Feeder<StreamR
             }
             Err(error) => error,
         };
-        if shared.health.away(error.0.clone()) {
-            tracing::warn!(%error, stream = shared.settings.stream, "a stream cannot be read; it is tried again");
-        }
+        shared.health.away(error.0);
         shared.link.forget();
         let delay = delays.next(&client.inner().options.random);
         tokio::select! {
@@ -225,7 +235,7 @@ impl StreamShared {
         let StreamSettings { stream, group, reclaim, .. } = &self.settings;
         let (look_every, fresh_every) = (BLOCK.min(*reclaim / 2), *reclaim / 3);
         let mut looked = None::<Instant>;
-        let mut cursor = "0-0".to_owned();
+        let mut cursor = FROM_THE_START.to_owned();
         loop {
             if feeder.closed.is_cancelled() {
                 return Ok(());
@@ -239,9 +249,12 @@ impl StreamShared {
                 Ok(false) => return Ok(()),
                 Err(_) => continue,
             }
+            // All that others left behind comes before what is new: it is older.
             if looked.is_none_or(|looked| looked.elapsed() >= look_every) {
                 cursor = self.reclaim(&cursor, feeder).await?;
-                looked = Some(Instant::now());
+                if cursor == FROM_THE_START {
+                    looked = Some(Instant::now());
+                }
                 continue;
             }
             let mut read = cmd("XREADGROUP");
@@ -254,7 +267,7 @@ impl StreamShared {
         }
     }
 
-    /// Takes over what others left behind. Where to look next.
+    /// Takes over some of what others left behind. Where to look next; [`FROM_THE_START`] when all was looked at.
     async fn reclaim(&self, cursor: &str, feeder: &Feeder<StreamReceipt>) -> Result<String, SourceError> {
         let StreamSettings { stream, group, reclaim, .. } = &self.settings;
         let count = feeder.free().clamp(1, CLAIM_AT_ONCE);
@@ -316,18 +329,45 @@ impl StreamShared {
             let receipt = StreamReceipt { entry_id: entry.id, deliveries, delivered };
             Incoming { message: entry.message(&self.settings.stream, deliveries), receipt }
         });
-        for refused in feeder.push_all(incoming.collect()).await {
-            let _ = self.give_back(&refused.receipt, Duration::ZERO).await;
-        }
+        // What is not given back is reclaimed.
+        let _ = self.give_back_all(&feeder.push_all(incoming.collect()).await).await;
     }
 
+    /// Not what another may have taken over: it is delivered again anyway.
     async fn give_back(&self, receipt: &StreamReceipt, delay: Duration) -> Result<(), SourceError> {
+        if self.is_lost(receipt) {
+            return Ok(());
+        }
         self.in_hand.lock().remove(&receipt.entry_id);
+        self.link.ask(&self.giving_back(receipt, delay)).await.map(drop)
+    }
+
+    fn giving_back(&self, receipt: &StreamReceipt, delay: Duration) -> redis::Cmd {
         let idle = self.settings.reclaim.saturating_sub(delay).as_millis() as u64;
         let mut claim = cmd("XCLAIM");
         claim.arg(&self.settings.stream).arg(&self.settings.group).arg(RETURNED).arg(0).arg(receipt.entry_id);
         claim.arg("IDLE").arg(idle).arg("RETRYCOUNT").arg(receipt.deliveries - 1).arg("JUSTID");
-        self.link.ask(&claim).await.map(drop)
+        claim
+    }
+
+    /// What was fetched and not begun, many with one write. Whatever becomes of the writes, none of it is kept from others any more.
+    async fn give_back_all(&self, all: &[Incoming<StreamReceipt>]) -> Result<(), SourceError> {
+        let ours: Vec<&StreamReceipt> =
+            all.iter().map(|incoming| &incoming.receipt).filter(|receipt| !self.is_lost(receipt)).collect();
+        {
+            let mut in_hand = self.in_hand.lock();
+            for receipt in &ours {
+                in_hand.remove(&receipt.entry_id);
+            }
+        }
+        for some in ours.chunks(GIVEN_BACK_AT_ONCE) {
+            let mut commands = redis::pipe();
+            for receipt in some {
+                commands.add_command(self.giving_back(receipt, Duration::ZERO));
+            }
+            self.link.ask_all(&commands).await?;
+        }
+        Ok(())
     }
 }
 
@@ -379,6 +419,14 @@ impl Source for StreamSource {
         self.shared.health.look()
     }
 
+    async fn pause(&self) {
+        self.give_back_fetched(&self.feed.hold(|_| true)).await;
+    }
+
+    async fn resume(&self) {
+        self.feed.release();
+    }
+
     async fn close(&self) {
         let left = self.feed.close().await;
         let reader = self.shared.reader.swap(0, Ordering::Relaxed);
@@ -387,12 +435,7 @@ impl Source for StreamSource {
             let mut wake = cmd("CLIENT");
             let _ = self.shared.link.ask(wake.arg("UNBLOCK").arg(reader)).await;
         }
-        for left in left {
-            if let Err(error) = self.shared.give_back(&left.receipt, Duration::ZERO).await {
-                let stream = &self.shared.settings.stream;
-                tracing::debug!(%error, stream, "a message could not be given back; it will be reclaimed");
-            }
-        }
+        self.give_back_fetched(&left).await;
     }
 
     /// The consumer leaves the group, if nothing of it is pending: its pending messages would go with it.

@@ -58,7 +58,7 @@ impl Upcasters {
     }
 
     /// A step that is taken elsewhere, by handlers of another language. Messages are checked as with [`step`](Self::step), and handed over in the
-    /// form they came in: [`WorkerMessage::steps`](super::WorkerMessage::steps) tells which steps lead to the newest.
+    /// form they came in: [`WorkerMessage::steps`](super::WorkerMessage::steps) says which steps lead to the newest.
     #[must_use]
     pub fn step_elsewhere(self, kind: &str, from: u32) -> Self {
         self.step(kind, from, Ok)

@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::dead_letters::{FailureClass, FailureNote};
 use crate::error::{Code, Error, Failure};
 
-/// When a message that was not tried is due again: soon, but not in the same moment for ever.
+/// When a message that was not tried is due again: soon, but not in the same moment for ever. What is cancelled by somebody else than the worker was tried,
+/// and counts.
 pub(super) const GIVEN_BACK_FOR: Duration = Duration::from_secs(1);
 /// How long nothing is taken where an error does not say.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -72,10 +73,11 @@ impl WorkVerdict {
         None
     }
 
-    /// By an error of Resil's, also as another language tells of it.
+    /// By an error of Resil's, also in the form of another language.
     pub fn of_code(code: Code, retry_after: Option<Duration>) -> Self {
         match code {
-            Code::Cancelled | Code::ShuttingDown => Self::GiveBack(GIVEN_BACK_FOR),
+            // Not ours: a worker that shuts down asks for no verdict.
+            Code::ShuttingDown => Self::NotCounted(retry_after),
             Code::CircuitOpen | Code::RateLimitExceeded | Code::BulkheadFull | Code::BackendUnavailable => {
                 Self::NotCounted(retry_after)
             }

@@ -33,14 +33,20 @@
 
 mod outbox;
 mod processed;
+mod table;
 mod tls;
+
+use std::future::Future;
+use std::time::Duration;
 
 use tokio_postgres::Client as PostgresClient;
 use tokio_postgres::error::SqlState;
 
-pub use self::outbox::{Outbox, OutboxReceipt, OutboxSettings, OutboxSource};
+pub use self::outbox::{OutboxReceipt, OutboxSettings, OutboxSource};
 pub use self::processed::ProcessedEvents;
+pub use self::table::Outbox;
 use self::tls::PostgresWay;
+use super::source::SourceError;
 use super::verdict::WorkVerdict;
 use crate::dead_letters::FailureClass;
 
@@ -79,6 +85,27 @@ pub(super) fn of_state(state: &str) -> Option<WorkVerdict> {
         "42" if state == SqlState::INSUFFICIENT_PRIVILEGE.code() => WorkVerdict::Permanent,
         _ => return None,
     })
+}
+
+/// How long Postgres may take for one statement.
+const BOUND: Duration = Duration::from_secs(5);
+
+pub(super) async fn bounded<T>(
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, SourceError> {
+    match tokio::time::timeout(BOUND, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let of_server = error.as_db_error().map(|said| said.message().to_owned());
+            // Without its cause it says "error connecting to server" of everything.
+            let with_cause = || match std::error::Error::source(&error) {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
+            Err(SourceError(of_server.unwrap_or_else(with_cause)))
+        }
+        Err(_) => Err(SourceError("Postgres did not answer in time".to_owned())),
+    }
 }
 
 #[cfg(test)]

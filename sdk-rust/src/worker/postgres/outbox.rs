@@ -8,118 +8,35 @@
 //! A claim is a row's own fields and not a lock: no transaction is open while a handler runs.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio_postgres::{Client as PostgresClient, GenericClient, Row};
+use tokio_postgres::{Client as PostgresClient, Row};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connect;
+use super::table::Outbox;
 use super::tls::PostgresWay;
+use super::{bounded, connect, verdict_of};
 use crate::client::Client;
+use crate::dead_letters::FailureClass;
 use crate::error::Error;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
+use crate::worker::RECONNECT;
 use crate::worker::feed::{Feed, Feeder, feed};
 use crate::worker::headers::{Headers, fresh_id};
 use crate::worker::source::{HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
-use crate::worker::{OutgoingMessage, RECONNECT};
+use crate::worker::verdict::WorkVerdict;
 
-/// How long Postgres may take for one statement.
-const BOUND: Duration = Duration::from_secs(5);
 /// After which it gives up by itself: nobody reads what comes later, and a table that is locked for an hour must not gather statements that wait for it.
 const STATEMENT_TIMEOUT: &str = "SET statement_timeout = 4500";
 /// How many acknowledgements one statement has, at most.
 const ACKNOWLEDGED_AT_ONCE: u32 = 100;
-
-/// The table, and how messages get into it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Outbox {
-    table: String,
-}
-
-impl Default for Outbox {
-    fn default() -> Self {
-        Self { table: "resil_outbox".to_owned() }
-    }
-}
-
-impl TryFrom<String> for Outbox {
-    type Error = Error;
-
-    fn try_from(table: String) -> Result<Self, Error> {
-        Self::new(&table)
-    }
-}
-
-impl Outbox {
-    /// Letters, digits and `_`, also with a schema before: `shop.outbox`.
-    pub fn new(table: &str) -> Result<Self, Error> {
-        let is_name = |part: &str| {
-            !part.is_empty()
-                && part.len() <= 50
-                && !part.starts_with(|first: char| first.is_ascii_digit())
-                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        };
-        if table.split('.').count() > 2 || !table.split('.').all(is_name) {
-            return Err(Error::invalid("table", "must be made of lower case letters, digits and _"));
-        }
-        Ok(Self { table: table.to_owned() })
-    }
-
-    /// What makes the table. It may be run again.
-    pub fn migration(&self) -> String {
-        let (table, index) = (&self.table, self.table.replace('.', "_"));
-        format!(
-            "CREATE TABLE IF NOT EXISTS {table} (
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id text NOT NULL UNIQUE,
-    type text,
-    aggregate text,
-    schema integer,
-    headers text,
-    payload bytea NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    due_at timestamptz NOT NULL DEFAULT now(),
-    claimed_by text,
-    claimed_until timestamptz,
-    deliveries integer NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS {index}_by_due ON {table} (due_at, position);
-"
-        )
-    }
-
-    /// What adds a message: its id, type, aggregate, schema, headers (JSON) and payload. An id that is there already is not added again.
-    pub fn insert(&self) -> String {
-        format!(
-            "INSERT INTO {} (id, type, aggregate, schema, headers, payload) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
-            self.table
-        )
-    }
-
-    /// Adds a message in the transaction of what it tells of. An id that is there already is not added again.
-    pub async fn add(
-        &self,
-        transaction: &impl GenericClient,
-        message: &OutgoingMessage,
-    ) -> Result<(), tokio_postgres::Error> {
-        let headers = message.headers.to_bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let schema = message.schema.map(|schema| i32::try_from(schema).unwrap_or(i32::MAX));
-        let payload = &message.payload[..];
-        transaction
-            .execute(&self.insert(), &[&message.id, &message.kind, &message.aggregate, &schema, &headers, &payload])
-            .await
-            .map(drop)
-    }
-}
 
 /// An outbox, and how it is read.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -203,6 +120,8 @@ struct OutboxShared {
     in_hand: Mutex<HashSet<i64>>,
     /// When what is in hand was last renewed.
     renewed: Mutex<Instant>,
+    /// Why nothing can be acknowledged, and since when, while that is so: messages can still be claimed, and are handled again and again.
+    refused: Mutex<Option<(String, SystemTime)>>,
 }
 
 impl std::fmt::Debug for OutboxShared {
@@ -219,14 +138,24 @@ impl OutboxSource {
         let shared = Arc::new(OutboxShared {
             claimer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
             connection: AsyncMutex::default(),
-            health: HealthCell::new(),
+            health: HealthCell::of(client, &settings.outbox.table, PostgresWay::address(&settings.url)),
             in_hand: Mutex::default(),
             renewed: Mutex::new(Instant::now()),
+            refused: Mutex::default(),
             settings,
         });
         let task = tokio::spawn(claim_on(client.clone(), Arc::clone(&shared), feeder));
         Ok(Self { shared, feed, _claiming: AbortOnDropHandle::new(task) })
     }
+}
+
+/// What a turn of the task that claims found.
+enum ClaimTurn {
+    Closed,
+    /// Nothing may be claimed now, and nothing had to be renewed: how Postgres is is not known.
+    NotAsked,
+    /// How long to wait before the next turn.
+    Answered(Duration),
 }
 
 /// Claims, renews, and reconnects for ever.
@@ -236,18 +165,19 @@ async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<Outb
     let step = shared.settings.poll.min(shared.settings.claim / 3);
     loop {
         let turn = async {
-            if shared.renewed.lock().elapsed() >= shared.settings.claim / 3 {
-                shared.renew().await?;
-            }
+            let is_due = shared.renewed.lock().elapsed() >= shared.settings.claim / 3;
+            let is_renewed = is_due && shared.renew().await?;
             match tokio::time::timeout(step, feeder.has_much_capacity()).await {
                 Ok(true) => shared.claim(&feeder).await,
-                Ok(false) => Ok(None),
-                Err(_) => Ok(Some(Duration::ZERO)),
+                Ok(false) => Ok(ClaimTurn::Closed),
+                Err(_) if is_renewed => Ok(ClaimTurn::Answered(Duration::ZERO)),
+                Err(_) => Ok(ClaimTurn::NotAsked),
             }
         };
         let pause = match turn.await {
-            Ok(None) => return,
-            Ok(Some(pause)) => {
+            Ok(ClaimTurn::Closed) => return,
+            Ok(ClaimTurn::NotAsked) => continue,
+            Ok(ClaimTurn::Answered(pause)) => {
                 if !shared.health.look().is_connected {
                     connections.increment(1);
                 }
@@ -256,9 +186,7 @@ async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<Outb
                 pause
             }
             Err(error) => {
-                if shared.health.away(error.0.clone()) {
-                    tracing::warn!(%error, table = shared.settings.outbox.table, "an outbox cannot be read; it is tried again");
-                }
+                shared.health.away(error.0);
                 delays.next(&client.inner().options.random)
             }
         };
@@ -300,8 +228,7 @@ impl OutboxShared {
         }
     }
 
-    /// How long to wait before the next time. `None`: it was closed.
-    async fn claim(&self, feeder: &Feeder<OutboxReceipt>) -> Result<Option<Duration>, SourceError> {
+    async fn claim(&self, feeder: &Feeder<OutboxReceipt>) -> Result<ClaimTurn, SourceError> {
         let table = &self.settings.outbox.table;
         let claim = format!(
             "WITH due AS (
@@ -331,8 +258,10 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
                 let _ = self.give_back(refused.receipt, Duration::ZERO).await;
             }
         }
-        let is_closed = feeder.closed.is_cancelled();
-        Ok((!is_closed).then_some(if is_empty { self.settings.poll } else { Duration::ZERO }))
+        Ok(match feeder.closed.is_cancelled() {
+            true => ClaimTurn::Closed,
+            false => ClaimTurn::Answered(if is_empty { self.settings.poll } else { Duration::ZERO }),
+        })
     }
 
     /// Which of these were ours, and are gone.
@@ -340,12 +269,37 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
         let table = &self.settings.outbox.table;
         let delete = format!("DELETE FROM {table} WHERE position = ANY($1) AND claimed_by = $2 RETURNING position");
         let connection = self.connection().await?;
-        let deleted = bounded(connection.query(&delete, &[&positions, &self.claimer])).await;
+        // An answer that was lost says nothing: the rows may be gone, and no other answer may come for hours.
+        let mut is_refused = false;
+        let deleting = async {
+            let deleted = connection.query(&delete, &[&positions, &self.claimer]).await;
+            deleted.inspect_err(|error| is_refused = is_refusal(error))
+        };
+        let deleted = bounded(deleting).await;
+        if deleted.is_ok() || is_refused {
+            self.note_refused(deleted.as_ref().err());
+        }
         self.forget_if(&deleted).await;
         Ok(deleted?.iter().map(|row| row.get(0)).collect())
     }
 
-    async fn renew(&self) -> Result<(), SourceError> {
+    fn note_refused(&self, error: Option<&SourceError>) {
+        let mut refused = self.refused.lock();
+        match error {
+            None => *refused = None,
+            Some(error) => {
+                let reason = format!("messages cannot be acknowledged: {error}");
+                let since = refused.as_ref().map(|(_, since)| *since);
+                if since.is_none() {
+                    tracing::warn!(%error, table = self.settings.outbox.table, "an outbox takes no acknowledgements; its messages are handled again");
+                }
+                *refused = Some((reason, since.unwrap_or_else(SystemTime::now)));
+            }
+        }
+    }
+
+    /// Whether there was anything to renew.
+    async fn renew(&self) -> Result<bool, SourceError> {
         let (positions, began): (Vec<i64>, _) = (self.in_hand.lock().iter().copied().collect(), Instant::now());
         if !positions.is_empty() {
             let renew = format!(
@@ -362,7 +316,7 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
             self.in_hand.lock().retain(|position| !is_lost(position));
         }
         *self.renewed.lock() = began;
-        Ok(())
+        Ok(!positions.is_empty())
     }
 
     /// Whether another may have claimed it. Then it is let go, for its claim to end.
@@ -386,20 +340,10 @@ WHERE position = $1 AND claimed_by = $2",
     }
 }
 
-async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, SourceError> {
-    match tokio::time::timeout(BOUND, answer).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            let of_server = error.as_db_error().map(|said| said.message().to_owned());
-            // Without its cause it says "error connecting to server" of everything.
-            let with_cause = || match std::error::Error::source(&error) {
-                Some(cause) => format!("{error}: {cause}"),
-                None => error.to_string(),
-            };
-            Err(SourceError(of_server.unwrap_or_else(with_cause)))
-        }
-        Err(_) => Err(SourceError("Postgres did not answer in time".to_owned())),
-    }
+/// The database has said no. Not that it goes away or has no room, which the next claim is told, too.
+fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    let is_external = verdict_of(error) == Some(WorkVerdict::Retry(FailureClass::External));
+    error.as_db_error().is_some() && !is_external
 }
 
 /// A table that somebody made by hand may have other types.
@@ -419,6 +363,7 @@ fn message(row: &Row, table: &str) -> Result<IncomingMessage, tokio_postgres::Er
         deliveries,
         is_redelivered: deliveries > 1,
         given_up: None,
+        is_suspect: false,
     })
 }
 
@@ -467,7 +412,23 @@ impl Source for OutboxSource {
     }
 
     fn health(&self) -> SourceHealth {
-        self.shared.health.look()
+        let health = self.shared.health.look();
+        match self.shared.refused.lock().clone() {
+            Some((reason, since)) if health.is_connected => {
+                SourceHealth { is_connected: false, reason: Some(reason), since, ..health }
+            }
+            _ => health,
+        }
+    }
+
+    async fn pause(&self) {
+        for fetched in self.feed.hold(|_| true) {
+            let _ = self.shared.give_back(fetched.receipt, Duration::ZERO).await;
+        }
+    }
+
+    async fn resume(&self) {
+        self.feed.release();
     }
 
     async fn close(&self) {

@@ -20,7 +20,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -56,6 +56,21 @@ impl PostgresWay {
             _ => SslMode::Require,
         });
         Ok(Self { config, tls: MakeTls(checks) })
+    }
+
+    /// For the log: hosts and ports, never a user or a password.
+    pub fn address(url: &str) -> String {
+        let Ok(Self { config, .. }) = Self::parse(url) else { return "an unreadable URL".to_owned() };
+        let (hosts, ports) = (config.get_hosts(), config.get_ports());
+        let each = hosts.iter().enumerate().map(|(at, host)| {
+            let port = ports.get(at).or(ports.first()).copied().unwrap_or(5_432);
+            match host {
+                Host::Tcp(host) => format!("{host}:{port}"),
+                #[cfg(unix)]
+                Host::Unix(folder) => format!("{}:{port}", folder.display()),
+            }
+        });
+        each.collect::<Vec<_>>().join(", ")
     }
 
     /// Whether it can be read at all.

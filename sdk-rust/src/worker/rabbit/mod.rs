@@ -23,6 +23,8 @@
 //! # What is lost with a connection
 //! Nothing: the broker delivers again what was not acknowledged. Messages that were fetched and not begun are dropped here, because they come again.
 
+mod consumed;
+mod delivery;
 mod link;
 mod publisher;
 mod settings;

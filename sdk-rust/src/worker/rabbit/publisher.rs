@@ -2,15 +2,17 @@
 //! before anybody sends: a service that is not ready gets no traffic, and traffic must not be what makes it ready.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{RabbitLink, is_without_exchange, told};
+use super::link::{RabbitLink, address_of, is_without_exchange, size_limit, told};
 use super::settings::RabbitSettings;
 use crate::client::Client;
 use crate::error::Error;
@@ -25,6 +27,8 @@ const PERSISTENT: u8 = 2;
 const NO_EXCHANGE: &str = "NO_EXCHANGE";
 /// Half of the frames that brokers take by default.
 const HEADERS_MAX: usize = 65_536;
+/// However a broker is configured. By default RabbitMQ 3 takes a quarter of it, and RabbitMQ 4 16 MiB.
+const PAYLOAD_MAX: u64 = 512 * 1024 * 1024;
 
 /// Sends messages to a broker. Cheap to clone; all clones share a connection.
 #[derive(Debug, Clone)]
@@ -43,6 +47,16 @@ struct OutShared {
     health: HealthCell,
     meters: PublisherMeters,
     closed: CancellationToken,
+    /// The largest message that the broker takes, once it refused a larger one, and on which connection that was.
+    largest: Mutex<Option<(u64, u64)>>,
+}
+
+/// What became of an attempt that the broker answered.
+enum Answered {
+    Confirmed,
+    Returned(String),
+    /// It takes so many bytes at most.
+    TooLarge(u64),
 }
 
 impl RabbitPublisher {
@@ -52,10 +66,11 @@ impl RabbitPublisher {
         let uri = settings.uri(settings.producer.as_ref())?;
         let shared = Arc::new(OutShared {
             client: client.clone(),
+            health: HealthCell::of(client, &settings.queue, address_of(&uri)),
             link: RabbitLink::new(uri, format!("{} publishes", client.inner().name)),
-            health: HealthCell::new(),
             meters: PublisherMeters::new(&settings.queue.as_str().into()),
             closed: CancellationToken::new(),
+            largest: Mutex::default(),
         });
         let monitor = tokio::spawn(monitor(Arc::clone(&shared)));
         Ok(Self(Arc::new(RabbitOut { shared, _monitor: AbortOnDropHandle::new(monitor) })))
@@ -70,6 +85,8 @@ impl RabbitPublisher {
     /// full jitter.
     ///
     /// [`PublishError::Unroutable`]: no queue takes it. [`PublishError::NotConfirmed`]: it may have arrived; sending it again is safe.
+    /// [`PublishError::Invalid`]: no attempt helps, for example because the broker takes no message of this size. The first such message closes the
+    /// channel, and what others were sending on it is sent again; while the connection lasts the next one is not sent.
     pub async fn publish(
         &self,
         exchange: &str,
@@ -94,20 +111,31 @@ impl RabbitPublisher {
             if shared.closed.is_cancelled() {
                 return Err(PublishError::Closed);
             }
+            shared.check_size(message)?;
             attempts += 1;
-            let attempt = tokio::time::timeout(ATTEMPT_BOUND, shared.attempt(exchange, routing_key, message)).await;
-            let last = match attempt {
-                Ok(Ok(None)) => {
+            let connection = AtomicU64::new(shared.link.number());
+            let attempt = shared.attempt(exchange, routing_key, message, &connection);
+            let last = match tokio::time::timeout(ATTEMPT_BOUND, attempt).await {
+                Ok(Ok(Answered::Confirmed)) => {
                     shared.meters.confirmed.increment(1);
                     return Ok(());
                 }
-                Ok(Ok(Some(reason))) => {
+                Ok(Ok(Answered::TooLarge(limit))) => {
+                    shared.meters.failed.increment(1);
+                    *shared.largest.lock() = Some((shared.link.number(), limit));
+                    return Err(too_large(message, limit));
+                }
+                Ok(Ok(Answered::Returned(reason))) => {
                     shared.meters.unroutable.increment(1);
                     let (exchange, routing_key) = (exchange.to_owned(), routing_key.to_owned());
                     return Err(PublishError::Unroutable { exchange, routing_key, reason });
                 }
                 Ok(Err(error)) => error.0,
-                Err(_) => "the broker did not confirm in time".to_owned(),
+                Err(_) => {
+                    // Nothing comes through it, perhaps. What others wait for on it goes on.
+                    shared.link.forget_if(connection.into_inner()).await;
+                    "the broker did not confirm in time".to_owned()
+                }
             };
             if attempts == ATTEMPTS {
                 shared.meters.failed.increment(1);
@@ -125,15 +153,24 @@ impl RabbitPublisher {
     /// Disconnects. What is being sent fails.
     pub async fn close(&self) {
         self.0.shared.closed.cancel();
-        self.0.shared.health.away("it was closed");
+        self.0.shared.health.closed();
         self.0.shared.link.close().await;
     }
 }
 
+fn too_large(message: &OutgoingMessage, limit: u64) -> PublishError {
+    let bytes = message.payload.len();
+    PublishError::Invalid(format!(
+        "the message has {bytes} bytes, and the broker takes at most {limit} (max_message_size)"
+    ))
+}
+
 async fn monitor(shared: Arc<OutShared>) {
     loop {
-        if tokio::time::timeout(ATTEMPT_BOUND, shared.channel()).await.is_err() {
+        let connection = AtomicU64::new(shared.link.number());
+        if tokio::time::timeout(ATTEMPT_BOUND, shared.channel(&connection)).await.is_err() {
             shared.health.away("the broker did not answer in time");
+            shared.link.forget_if(connection.into_inner()).await;
         }
         tokio::select! {
             biased;
@@ -144,10 +181,11 @@ async fn monitor(shared: Arc<OutShared>) {
 }
 
 impl OutShared {
-    async fn channel(&self) -> Result<Channel, SourceError> {
+    /// Which connection it is on is in `connection` then.
+    async fn channel(&self, connection: &AtomicU64) -> Result<Channel, SourceError> {
         let confirmed =
             async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(told);
-        let mut channel = self.link.ensure_channel(confirmed).await;
+        let mut channel = self.link.ensure_channel(connection, confirmed).await;
         if channel.is_ok()
             && let Some(trouble) = self.link.trouble().await
         {
@@ -156,22 +194,27 @@ impl OutShared {
         match &channel {
             Ok(_) => self.health.connected(),
             Err(error) => {
-                if self.health.away(error.0.clone()) {
-                    tracing::warn!(%error, "a broker cannot be published to; it is tried again");
-                }
+                self.health.away(error.0.clone());
             }
         }
         channel
     }
 
-    /// Why it came back, if it did.
+    fn check_size(&self, message: &OutgoingMessage) -> Result<(), PublishError> {
+        // Another connection may be one to another broker.
+        let known = self.largest.lock().filter(|(connection, _)| *connection == self.link.number());
+        let limit = known.map_or(PAYLOAD_MAX, |(_, limit)| limit);
+        if message.payload.len() as u64 > limit { Err(too_large(message, limit)) } else { Ok(()) }
+    }
+
     async fn attempt(
         &self,
         exchange: &str,
         routing_key: &str,
         message: &OutgoingMessage,
-    ) -> Result<Option<String>, SourceError> {
-        let channel = self.channel().await?;
+        connection: &AtomicU64,
+    ) -> Result<Answered, SourceError> {
+        let channel = self.channel(connection).await?;
         let mut table = FieldTable::default();
         for (name, text) in message.all_headers().iter() {
             table.insert(name.into(), AMQPValue::LongString(text.into()));
@@ -188,12 +231,18 @@ impl OutShared {
         let sent = channel.basic_publish(exchange.into(), routing_key.into(), options, &message.payload, properties);
         let confirmed = async { sent.await?.await };
         let confirmed = match confirmed.await {
-            Err(error) if is_without_exchange(&error, exchange) => return Ok(Some(NO_EXCHANGE.to_owned())),
-            confirmed => confirmed.map_err(told)?,
+            Err(error) if is_without_exchange(&error, exchange) => {
+                return Ok(Answered::Returned(NO_EXCHANGE.to_owned()));
+            }
+            Err(error) => match size_limit(&error, message.payload.len()) {
+                Some(limit) => return Ok(Answered::TooLarge(limit)),
+                None => return Err(told(error)),
+            },
+            Ok(confirmed) => confirmed,
         };
         match confirmed {
-            Confirmation::Ack(None) => Ok(None),
-            Confirmation::Ack(Some(returned)) => Ok(Some(returned.reply_text.as_str().to_owned())),
+            Confirmation::Ack(None) => Ok(Answered::Confirmed),
+            Confirmation::Ack(Some(returned)) => Ok(Answered::Returned(returned.reply_text.as_str().to_owned())),
             Confirmation::Nack(_) => Err(SourceError("the broker refused it".to_owned())),
             Confirmation::NotRequested => Err(SourceError("the channel does not confirm".to_owned())),
         }

@@ -13,6 +13,9 @@ const HEARTBEAT_S: u16 = 10;
 /// How long a connection may take, in milliseconds.
 const CONNECT_MS: u64 = 5_000;
 
+/// Of more deliveries that come back at once RabbitMQ 3.10 forgets the order: it keeps them in a map, which is sorted up to here.
+const IN_ORDER_MAX: u16 = 32;
+
 /// What kind of queue is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,7 +58,7 @@ pub struct RabbitSettings {
     /// How often the broker delivers a message that nobody settles before it gives it up: 1 to 10,000; 20 by default.
     pub delivery_limit: u32,
     pub bindings: Vec<RabbitBinding>,
-    /// One consumer at a time gets messages, which keeps their order. Off by default.
+    /// One consumer at a time gets messages, which keeps their order. Off by default. At most 32 are fetched ahead then.
     pub single_active: bool,
 }
 
@@ -179,7 +182,8 @@ impl RabbitSettings {
 
     /// What the source fetches ahead.
     pub(super) fn total_prefetch(&self) -> u16 {
-        self.prefetch.saturating_mul(self.workers)
+        let total = self.prefetch.saturating_mul(self.workers);
+        if self.single_active { total.min(IN_ORDER_MAX) } else { total }
     }
 
     pub(super) fn uri(&self, user: Option<&(String, String)>) -> Result<AMQPUri, Error> {

@@ -8,28 +8,28 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
-use lapin::message::Delivery;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Acker, Channel, Consumer};
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+use lapin::{Acker, Consumer};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{RabbitLink, told};
+use super::consumed::{CANCELLED, ConsumedQueue};
+use super::delivery::{incoming, is_of_stream};
+use super::link::{RabbitLink, address_of, told};
 use super::settings::RabbitSettings;
 use super::settling::{Settling, acknowledge_all, give_back};
-use super::topology::{dead_queue, declare};
+use super::topology::{DeclaredQueue, dead_queue, declare};
 use crate::client::Client;
 use crate::error::Error;
 use crate::telemetry;
 use crate::worker::RECONNECT;
 use crate::worker::feed::{Feed, Feeder, feed};
-use crate::worker::headers::{AGGREGATE, Headers, KIND, SCHEMA, fresh_id};
 use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
 
 /// What was given up is moved a few at a time.
@@ -38,7 +38,7 @@ const DEAD_PREFETCH: u16 = 10;
 const AT_ONCE: usize = 100;
 /// How long connecting and declaring may take.
 const OPEN_BOUND: Duration = Duration::from_secs(5);
-const CANCELLED: &str = "the broker cancelled the consumer";
+const OF_STREAM: &str = "the queue is a stream: read it as a stream, or give the worker a queue of its own";
 
 /// What settles a message of a queue.
 #[derive(Debug)]
@@ -63,15 +63,9 @@ struct RabbitShared {
     /// What the broker gave up. A message that no client can read ends its connection whenever it is delivered, so this one has its own.
     dead: ConsumedQueue,
     health: HealthCell,
-}
-
-/// A queue that is consumed, and its connection.
-#[derive(Debug)]
-struct ConsumedQueue {
-    queue: String,
-    prefetch: u16,
-    link: RabbitLink,
-    consumer: Mutex<Option<(Channel, String)>>,
+    has_warned_of_ids: AtomicBool,
+    /// Others may have the queue meanwhile.
+    is_paused: AtomicBool,
 }
 
 impl RabbitSource {
@@ -79,6 +73,7 @@ impl RabbitSource {
     pub fn new(client: &Client, settings: RabbitSettings) -> Result<Self, Error> {
         settings.validate()?;
         let uri = settings.uri(settings.consumer.as_ref())?;
+        let address = address_of(&uri);
         let consumed = |queue: String, prefetch: u16| ConsumedQueue {
             link: RabbitLink::new(uri.clone(), format!("{} consumes {queue}", client.inner().name)),
             queue,
@@ -89,7 +84,9 @@ impl RabbitSource {
         let shared = Arc::new(RabbitShared {
             fresh: consumed(settings.queue.clone(), settings.total_prefetch()),
             dead: consumed(dead_queue(&settings.queue), DEAD_PREFETCH),
-            health: HealthCell::new(),
+            health: HealthCell::of(client, &settings.queue, address),
+            has_warned_of_ids: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
             settings,
         });
         let task = tokio::spawn(consume(client.clone(), Arc::clone(&shared), feeder));
@@ -104,19 +101,26 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
     let (give_up, mut given_up) = mpsc::channel(1);
     let mut consuming_dead = None;
     loop {
+        // A pause outlives its connection.
+        tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => return,
+            () = feeder.released() => {}
+        }
         let error = tokio::select! {
             biased;
             () = feeder.closed.cancelled() => return,
             opened = in_time(&shared.fresh.link, shared.open()) => match opened {
-                Ok((fresh, has_dead)) => {
+                Ok((fresh, settling, declared)) => {
                     connections.increment(1);
                     shared.health.connected();
                     delays = RECONNECT.delays();
-                    if has_dead && consuming_dead.is_none() {
-                        let task = tokio::spawn(consume_dead(client.clone(), Arc::clone(&shared), give_up.clone()));
+                    if declared.has_dead && consuming_dead.is_none() {
+                        let dead = consume_dead(client.clone(), Arc::clone(&shared), give_up.clone());
+                        let task = tokio::spawn(feeder.closed.clone().run_until_cancelled_owned(dead));
                         consuming_dead = Some(AbortOnDropHandle::new(task));
                     }
-                    match shared.pump(fresh, &mut given_up, &feeder).await {
+                    match shared.pump(fresh, settling, declared, &mut given_up, &feeder).await {
                         Some(error) => error,
                         None => return,
                     }
@@ -124,9 +128,7 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
                 Err(error) => error,
             }
         };
-        if shared.health.away(error.0.clone()) {
-            tracing::warn!(%error, queue, "a queue cannot be consumed; it is tried again");
-        }
+        shared.health.away(error.0);
         let delay = delays.next(&client.inner().options.random);
         tokio::select! {
             biased;
@@ -136,30 +138,31 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
     }
 }
 
-/// Hands over what the broker gave up, and reconnects for ever.
+/// Hands over what the broker gave up, and reconnects until it is closed.
 async fn consume_dead(client: Client, shared: Arc<RabbitShared>, give_up: mpsc::Sender<Incoming<RabbitReceipt>>) {
-    let (queue, mut delays, mut is_warned) = (&shared.dead.queue, RECONNECT.delays(), false);
+    let (queue, mut delays) = (&shared.dead.queue, RECONNECT.delays());
+    let (mut has_failed, mut is_warned) = (false, false);
     loop {
         let error = match in_time(&shared.dead.link, shared.dead.consume()).await {
-            Ok(mut consumer) => {
-                let settling = Arc::new(Settling::default());
-                loop {
-                    match consumer.next().await {
-                        Some(Ok(delivery)) => {
-                            (delays, is_warned) = (RECONNECT.delays(), false);
-                            let incoming = incoming(delivery, &shared.settings.queue, &settling, true);
-                            if give_up.send(incoming).await.is_err() {
-                                return;
-                            }
+            Ok((mut consumer, settling)) => loop {
+                match consumer.next().await {
+                    Some(Ok(delivery)) => {
+                        (delays, has_failed, is_warned) = (RECONNECT.delays(), false, false);
+                        let incoming = incoming(delivery, &shared.settings.queue, &settling, true);
+                        if give_up.send(incoming).await.is_err() {
+                            return;
                         }
-                        Some(Err(error)) => break told(error),
-                        None => break SourceError(CANCELLED.to_owned()),
                     }
+                    Some(Err(error)) => break told(error),
+                    None if shared.dead.is_cancelled() => return,
+                    None => break SourceError(CANCELLED.to_owned()),
                 }
-            }
+            },
             Err(error) => error,
         };
-        if !std::mem::replace(&mut is_warned, true) {
+        // While the broker is away that has been said already; here it is noticed before, now and then.
+        let is_alone = std::mem::replace(&mut has_failed, true) && shared.health.look().is_connected;
+        if is_alone && !std::mem::replace(&mut is_warned, true) {
             tracing::warn!(%error, queue, "what the broker gave up cannot be consumed; it is tried again");
         }
         client.clock().sleep(delays.next(&client.inner().options.random)).await;
@@ -180,58 +183,78 @@ async fn in_time<T>(
     }
 }
 
-impl ConsumedQueue {
-    /// On a channel of its own, with its own prefetch.
-    async fn consume(&self) -> Result<Consumer, SourceError> {
-        self.consumer.lock().take();
-        let channel = self.link.open_channel().await?;
-        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(told)?;
-        let tag = format!("resil-{}", fresh_id());
-        let options = BasicConsumeOptions { no_ack: false, ..BasicConsumeOptions::default() };
-        let queue = self.queue.as_str();
-        let consuming = channel.basic_consume(queue.into(), tag.as_str().into(), options, FieldTable::default());
-        let consumer = consuming.await.map_err(told)?;
-        *self.consumer.lock() = Some((channel, tag));
-        Ok(consumer)
-    }
-
-    /// Its channel stays: what is running is acknowledged on it.
-    async fn cancel(&self) {
-        let consumer = self.consumer.lock().clone();
-        if let Some((channel, tag)) = consumer {
-            let _ = channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default()).await;
+impl RabbitShared {
+    /// Where order matters the consumer stays until its connection is closed: the queue then takes back all that was not acknowledged, in its
+    /// order, before the next consumer gets anything. One that is cancelled has a successor at once, which gets what comes behind.
+    async fn closed(&self) {
+        if self.settings.single_active {
+            std::future::pending::<()>().await;
         }
     }
 
-    async fn end(&self) {
-        self.consumer.lock().take();
-        self.link.close().await;
+    /// Whether another consumes the queue. Asked on a channel of its own.
+    async fn has_others(&self) -> bool {
+        let asking = async {
+            let channel = self.fresh.link.open_channel().await.ok()?;
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let queue = self.settings.queue.as_str();
+            let found = channel.queue_declare(queue.into(), passive, FieldTable::default()).await.ok()?;
+            let _ = channel.close(200, "asked".into()).await;
+            Some(found.consumer_count())
+        };
+        tokio::time::timeout(OPEN_BOUND, asking).await.ok().flatten().is_some_and(|consumers| consumers > 1)
     }
-}
 
-impl RabbitShared {
-    /// Its deliveries, and whether there is a queue of what the broker gave up.
-    async fn open(&self) -> Result<(Consumer, bool), SourceError> {
+    /// The pause is over: the next deliveries. `None`: it was closed.
+    async fn resumed(&self, feeder: &Feeder<RabbitReceipt>) -> Option<Result<Consumer, SourceError>> {
+        tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => None,
+            () = feeder.released() => Some(self.fresh.consume_again().await),
+        }
+    }
+
+    /// Logged when it begins to matter, once: two deliveries of one message cannot be distinguished from two messages.
+    fn note_without_id(&self, message: &IncomingMessage) {
+        if message.is_redelivered && !message.has_own_id && !self.has_warned_of_ids.swap(true, Ordering::Relaxed) {
+            let queue = &self.settings.queue;
+            tracing::warn!(
+                queue,
+                "a message without message_id was delivered again: it has another id now, so what it did before is not known"
+            );
+        }
+    }
+
+    /// Its deliveries, and what there is.
+    async fn open(&self) -> Result<(Consumer, Arc<Settling>, DeclaredQueue), SourceError> {
         self.fresh.consumer.lock().take();
-        let has_dead = declare(&self.fresh.link, &self.settings).await?;
-        Ok((self.fresh.consume().await?, has_dead))
+        let declared = declare(&self.fresh.link, &self.settings).await?;
+        let (consumer, settling) = self.fresh.consume().await?;
+        Ok((consumer, settling, declared))
     }
 
     /// Hands over what is delivered. Why it ended; `None` if it was closed.
     async fn pump(
         &self,
         mut fresh: Consumer,
+        settling: Arc<Settling>,
+        declared: DeclaredQueue,
         given_up: &mut mpsc::Receiver<Incoming<RabbitReceipt>>,
         feeder: &Feeder<RabbitReceipt>,
     ) -> Option<SourceError> {
-        let settling = Arc::new(Settling::default());
-        loop {
-            let (mut all, mut ended) = (Vec::new(), None);
+        // What came when nothing was fetched any more, because of a pause or an end.
+        let mut kept: Vec<Incoming<RabbitReceipt>> = Vec::new();
+        let ended = loop {
+            let (mut all, mut ended, mut is_cancelled) = (Vec::new(), None, false);
             let mut delivered = tokio::select! {
                 biased;
-                () = feeder.closed.cancelled() => return None,
+                () = feeder.closed.cancelled() => break None,
                 Some(dead) = given_up.recv() => {
                     all.push(dead);
+                    None
+                }
+                () = feeder.released(), if !kept.is_empty() => {
+                    all.append(&mut kept);
                     None
                 }
                 delivered = fresh.next() => Some(delivered),
@@ -239,106 +262,60 @@ impl RabbitShared {
             // What came with it is handed over with it.
             while let Some(next) = delivered {
                 match next {
-                    Some(Ok(delivery)) => all.push(incoming(delivery, &self.settings.queue, &settling, false)),
+                    Some(Ok(delivery)) if is_of_stream(&delivery) => ended = Some(SourceError(OF_STREAM.to_owned())),
+                    Some(Ok(delivery)) => {
+                        let mut incoming = incoming(delivery, &self.settings.queue, &settling, false);
+                        self.note_without_id(&incoming.message);
+                        if declared.may_lose(incoming.message.deliveries) {
+                            incoming.message.given_up.get_or_insert(GivenUpBy::DeliveryLimit);
+                        }
+                        all.push(incoming);
+                    }
                     Some(Err(error)) => ended = Some(told(error)),
+                    None if self.fresh.is_cancelled() => is_cancelled = true,
                     None => ended = Some(SourceError(CANCELLED.to_owned())),
                 }
-                if ended.is_some() || all.len() >= AT_ONCE {
+                if ended.is_some() || is_cancelled || all.len() >= AT_ONCE {
                     break;
                 }
                 delivered = fresh.next().now_or_never();
             }
-            let refused = feeder.push_all(all).await;
-            if !refused.is_empty() {
-                for refused in refused {
-                    let _ = give_back(refused.receipt).await;
-                }
-                return None;
-            }
+            kept.extend(feeder.push_all(all).await);
             if ended.is_some() {
-                return ended;
+                break ended;
             }
+            if is_cancelled {
+                // The broker does not deliver these here again.
+                let (back, stays) = kept.drain(..).partition(may_go_back);
+                give_back_all(back).await;
+                kept = stays;
+                fresh = match self.resumed(feeder).await {
+                    Some(Ok(consumer)) => consumer,
+                    Some(Err(error)) => break Some(error),
+                    None => break None,
+                };
+            } else if !kept.is_empty() && !feeder.closed.is_cancelled() && !self.fresh.is_cancelled() {
+                // The pause began while this was about to consume.
+                self.fresh.cancel().await;
+            }
+        };
+        if ended.is_none() {
+            self.closed().await;
         }
+        give_back_all(kept).await;
+        ended
     }
 }
 
-fn incoming(delivery: Delivery, queue: &str, settling: &Arc<Settling>, is_dead: bool) -> Incoming<RabbitReceipt> {
-    let Delivery { redelivered, properties, data, acker, delivery_tag: tag, .. } = delivery;
-    settling.begin(tag);
-    let table = properties.headers().clone().unwrap_or_default();
-    let mut headers: Headers = texts_of(&table).collect();
-    let own_id = properties.message_id().as_ref().map(|id| id.as_str().to_owned()).filter(|id| !id.is_empty());
-    let has_own_id = own_id.is_some();
-    let kind = headers.remove(KIND).or_else(|| properties.kind().as_ref().map(|kind| kind.as_str().to_owned()));
-    let returns = match table.inner().get("x-delivery-count") {
-        Some(value) => number(value),
-        // A classic queue says only that it is not the first time.
-        None => u32::from(redelivered),
-    };
-    let message = IncomingMessage {
-        id: format!("{queue}/{}", own_id.unwrap_or_else(fresh_id)),
-        has_own_id,
-        payload: Bytes::from(data),
-        kind,
-        source: Some(queue.to_owned()),
-        aggregate: headers.remove(AGGREGATE),
-        schema: headers.remove(SCHEMA).and_then(|text| text.parse().ok()),
-        headers,
-        attempt: 0,
-        deliveries: returns.saturating_add(1),
-        is_redelivered: redelivered,
-        given_up: is_dead.then(|| given_up(&table)),
-    };
-    Incoming { message, receipt: RabbitReceipt { acker, tag, settling: Arc::clone(settling) } }
+/// RabbitMQ counts what goes back, and a message that was returned too often looks like one that kills its workers. So a pause gives it back once.
+fn may_go_back(fetched: &Incoming<RabbitReceipt>) -> bool {
+    fetched.message.deliveries <= 1
 }
 
-/// Why the broker gave it up, by the latest of its deaths.
-fn given_up(table: &FieldTable) -> GivenUpBy {
-    let latest = match table.inner().get("x-death") {
-        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice().first().cloned(),
-        _ => None,
-    };
-    let reason = match &latest {
-        Some(AMQPValue::FieldTable(death)) => death.inner().get("reason").and_then(text_of),
-        _ => None,
-    };
-    match reason.as_deref() {
-        Some("delivery_limit") => GivenUpBy::DeliveryLimit,
-        other => GivenUpBy::Broker(other.unwrap_or("unknown").to_owned()),
+async fn give_back_all(all: Vec<Incoming<RabbitReceipt>>) {
+    for left in all {
+        let _ = give_back(left.receipt).await;
     }
-}
-
-fn number(value: &AMQPValue) -> u32 {
-    let wide = match value {
-        AMQPValue::ShortShortInt(number) => i64::from(*number),
-        AMQPValue::ShortShortUInt(number) => i64::from(*number),
-        AMQPValue::ShortInt(number) => i64::from(*number),
-        AMQPValue::ShortUInt(number) => i64::from(*number),
-        AMQPValue::LongInt(number) => i64::from(*number),
-        AMQPValue::LongUInt(number) => i64::from(*number),
-        AMQPValue::LongLongInt(number) => *number,
-        _ => 0,
-    };
-    u32::try_from(wide).unwrap_or(0)
-}
-
-fn text_of(value: &AMQPValue) -> Option<String> {
-    match value {
-        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
-        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
-        AMQPValue::Boolean(is) => Some(is.to_string()),
-        AMQPValue::LongLongInt(number) => Some(number.to_string()),
-        AMQPValue::LongInt(number) => Some(number.to_string()),
-        AMQPValue::LongUInt(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// Headers that are texts and numbers. What the broker adds by itself is left out.
-fn texts_of(table: &FieldTable) -> impl Iterator<Item = (String, String)> {
-    let is_own = |name: &str| !matches!(name, "x-delivery-count" | "x-death") && !name.starts_with("x-first-death");
-    let own = table.inner().iter().filter(move |(name, _)| is_own(name.as_str()));
-    own.filter_map(|(name, value)| Some((name.as_str().to_owned(), text_of(value)?))).collect::<Vec<_>>().into_iter()
 }
 
 impl Source for RabbitSource {
@@ -367,6 +344,10 @@ impl Source for RabbitSource {
 
     /// The broker cannot wait: it delivers again at once.
     async fn give_back(&self, receipt: RabbitReceipt, _delay: Duration) -> Result<(), SourceError> {
+        // With the connection, and in order.
+        if self.shared.settings.single_active && self.feed.is_closed() {
+            return Ok(());
+        }
         give_back(receipt).await
     }
 
@@ -378,15 +359,44 @@ impl Source for RabbitSource {
         self.shared.health.look()
     }
 
-    async fn close(&self) {
-        tokio::join!(self.shared.fresh.cancel(), self.shared.dead.cancel());
-        for left in self.feed.close().await {
-            let _ = give_back(left.receipt).await;
+    /// Only where another consumes the queue: here it would be counted for nothing. The consumer is cancelled first: else the broker would deliver what
+    /// goes back here again. Where order matters it stays here.
+    async fn pause(&self) {
+        let shared = &self.shared;
+        let is_alone = shared.settings.single_active || self.feed.is_closed() || !shared.has_others().await;
+        if is_alone || shared.is_paused.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let fetched = self.feed.hold(may_go_back);
+        shared.fresh.cancel().await;
+        give_back_all(fetched).await;
+    }
+
+    async fn resume(&self) {
+        if self.shared.is_paused.swap(false, Ordering::SeqCst) {
+            self.feed.release();
         }
     }
 
+    /// The consumer is cancelled before the feed is closed: what is still on its way arrives, and goes back with the others.
+    async fn close(&self) {
+        if self.shared.settings.single_active {
+            self.feed.close().await;
+            self.shared.dead.cancel().await;
+            return;
+        }
+        let held = self.feed.hold_until_closed();
+        let giving_back = async {
+            self.shared.fresh.cancel().await;
+            give_back_all(held).await;
+            give_back_all(self.feed.close().await).await;
+        };
+        tokio::join!(giving_back, self.shared.dead.cancel());
+    }
+
     async fn end(&self) {
-        self.consuming.lock().take();
+        let consuming = self.consuming.lock().take();
         tokio::join!(self.shared.fresh.end(), self.shared.dead.end());
+        drop(consuming);
     }
 }

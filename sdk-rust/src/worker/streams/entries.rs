@@ -1,4 +1,4 @@
-//! Entries of a stream, as the server tells of them and as messages.
+//! Entries of a stream, as the server sends them and as messages.
 
 use std::collections::HashSet;
 
@@ -153,6 +153,7 @@ impl StreamEntry {
             deliveries,
             is_redelivered: deliveries > 1,
             given_up: None,
+            is_suspect: false,
         }
     }
 }

@@ -31,6 +31,11 @@ impl StreamLink {
         Ok(Self { server: KeyServer::new(url, stream)?, shared: Mutex::default() })
     }
 
+    /// For the log, without user and password.
+    pub fn address(&self) -> String {
+        self.server.address()
+    }
+
     /// A new connection.
     pub async fn open(&self) -> Result<MultiplexedConnection, SourceError> {
         match tokio::time::timeout(BOUND, self.server.connect()).await {

@@ -27,11 +27,12 @@ impl StreamPublisher {
     /// On the server of the client, or of `url`, which may be a cluster.
     pub fn new(client: &Client, stream: &str, url: Option<&str>) -> Result<Self, Error> {
         let url = url.unwrap_or(&client.inner().options.url);
+        let link = StreamLink::new(url, stream)?;
         Ok(Self(Arc::new(StreamOut {
             client: client.clone(),
             stream: stream.to_owned(),
-            link: StreamLink::new(url, stream)?,
-            health: HealthCell::new(),
+            health: HealthCell::of(client, stream, link.address()),
+            link,
             meters: PublisherMeters::new(&stream.into()),
         })))
     }

@@ -22,7 +22,8 @@ fn errors_of_other_languages_are_judged_as_ours_are() {
     let after = Some(Duration::from_secs(3));
     let open = ForeignError { code: Some(Code::CircuitOpen), retry_after: after, ..Default::default() };
     assert_eq!(open.verdict(), WorkVerdict::NotCounted(after));
-    assert!(matches!(of(ForeignError { is_cancelled: true, ..Default::default() }), WorkVerdict::GiveBack(_)));
+    let cancelled = ForeignError { is_cancelled: true, ..Default::default() };
+    assert_eq!(of(cancelled), WorkVerdict::Retry(FailureClass::Transient), "not by the worker, which would not ask");
 }
 
 #[cfg(feature = "postgres")]

@@ -40,6 +40,7 @@ fn the_variables_of_the_environment_are_read() {
 fn omitted_variables_have_the_defaults() {
     let settings = read(&[("RABBITMQ_BALANCE_CREATE_QUEUE", "balances")]).unwrap();
     assert_eq!((settings.workers, settings.prefetch, settings.total_prefetch()), (5, 10, 50));
+    assert_eq!(settings.clone().single_active(true).total_prefetch(), 32, "no more come back in their order");
     assert_eq!(settings.uri(None).unwrap().authority.port, 5672);
 }
 

@@ -15,6 +15,7 @@ struct ScriptedSource {
     told: Arc<Mutex<Vec<String>>>,
     refuses: bool,
     is_stale: bool,
+    gathers: bool,
 }
 
 impl Source for ScriptedSource {
@@ -33,6 +34,10 @@ impl Source for ScriptedSource {
     async fn acknowledge(&self, receipt: String) -> Result<(), SourceError> {
         self.told.lock().push(format!("ack {receipt}"));
         if self.refuses { Err(SourceError("gone".to_owned())) } else { Ok(()) }
+    }
+
+    fn acknowledges_at_once(&self) -> usize {
+        if self.gathers { 100 } else { 1 }
     }
 
     async fn give_back(&self, receipt: String, _delay: Duration) -> Result<(), SourceError> {
@@ -158,4 +163,14 @@ async fn a_source_that_cannot_be_told_is_no_failure_of_the_worker() {
     let source = ScriptedSource { refuses: true, ..script([message("a"), message("b")]) };
     let (report, handled) = run(&client, &source, || Ok(())).await;
     assert_eq!((handled.len(), report.unsettled, report.done), (2, 2, 0));
+}
+
+/// The clock of tokio stands still, so what is gathered is not sent because of its time.
+#[tokio::test(start_paused = true)]
+async fn what_was_gathered_is_acknowledged_at_the_end() {
+    let client = client().await;
+    let source = ScriptedSource { gathers: true, ..script([message("a"), message("b")]) };
+    let (report, handled) = run(&client, &source, || Ok(())).await;
+    assert_eq!((handled.len(), report.done), (2, 2));
+    assert_eq!(*source.told.lock(), ["ack queue/a", "ack queue/b"]);
 }

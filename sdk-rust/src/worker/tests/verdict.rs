@@ -3,7 +3,7 @@
 use std::io::{Error as IoError, ErrorKind};
 use std::time::Duration;
 
-use super::{GIVEN_BACK_FOR, WorkError, WorkVerdict};
+use super::{WorkError, WorkVerdict};
 use crate::dead_letters::{FailureClass, FailureCount};
 use crate::error::Error;
 
@@ -16,9 +16,13 @@ fn of(error: impl std::error::Error + 'static) -> WorkVerdict {
 struct Wrapped(#[source] Error);
 
 #[test]
-fn a_shutdown_is_no_failure() {
-    assert_eq!(of(Error::ShuttingDown), WorkVerdict::GiveBack(GIVEN_BACK_FOR));
-    assert_eq!(of(Error::Cancelled), WorkVerdict::GiveBack(GIVEN_BACK_FOR));
+fn a_shutdown_is_not_counted_and_ends_after_a_day() {
+    assert_eq!(of(Error::ShuttingDown), WorkVerdict::NotCounted(None));
+}
+
+#[test]
+fn what_somebody_else_cancelled_counts() {
+    assert_eq!(of(Error::Cancelled), WorkVerdict::Retry(FailureClass::Transient));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{LedgerSource, Upcasters, WorkError, WorkerSettings};
 use crate::client::Client;
-use crate::dead_letters::{DeadLettersSettings, Letter, LetterState};
+use crate::dead_letters::{DeadLettersSettings, FailureNote, Letter, LetterState};
 
 async fn client() -> Client {
     crate::connect("memory://").await.unwrap()
@@ -195,6 +195,38 @@ async fn a_worker_that_was_told_to_wait_takes_nothing() {
 }
 
 #[tokio::test]
+async fn nothing_that_waited_for_a_place_begins_in_a_pause() {
+    let client = client().await;
+    // Two ledgers that share one place: the second one is that of the worker.
+    for name in ["first", "second"] {
+        let ledger = client.dead_letters(name, DeadLettersSettings::new()).unwrap();
+        let due_at_once = FailureNote::new("before").not_counted();
+        ledger.fail(&Letter::of("shop", name).payload("x"), due_at_once).await.unwrap();
+    }
+    let worker = client.worker("second", WorkerSettings::new().workers(1)).unwrap();
+    let (calls, stop) = (Arc::new(AtomicU32::new(0)), worker.stopper());
+    let (source, counted) = (LedgerSource::new(&client, "first").unwrap(), Arc::clone(&calls));
+    let running = worker.clone();
+    let task = tokio::spawn(async move {
+        running
+            .run(source, move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                async {
+                    // Long enough for the other to be due, and to wait.
+                    tokio::time::sleep(Duration::from_millis(1_500)).await;
+                    Err(WorkError::not_counted(Some(Duration::from_secs(60)), "the circuit is open"))
+                }
+            })
+            .await
+    });
+    tokio::time::sleep(Duration::from_millis(4_000)).await;
+    assert_eq!((calls.load(Ordering::Relaxed), worker.health().is_paused), (1, true));
+    stop.cancel();
+    let report = task.await.unwrap().unwrap();
+    assert_eq!((report.retried, report.given_back), (1, 1), "{report:?}");
+}
+
+#[tokio::test]
 async fn a_dropped_message_is_gone_and_counted() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "a").payload("x")).await;
@@ -321,4 +353,100 @@ async fn local_handlers_are_polled_where_the_worker_is() {
     assert_eq!(*dropped.borrow() as usize, seen.borrow().len(), "nothing of a handler is left");
     let failed = worker.ledger().get("shop/a").await.unwrap().unwrap();
     assert_eq!(failed.last_error.as_deref(), Some("the handler crashed: boom"));
+}
+
+#[tokio::test]
+async fn what_a_handler_cancels_by_itself_counts() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |_| {
+        stop.cancel();
+        async { Err(crate::Error::Cancelled.into()) }
+    });
+    let report = report.await.unwrap();
+    assert_eq!((report.retried, report.given_back), (1, 0));
+    assert_eq!(worker.ledger().get("shop/a").await.unwrap().unwrap().attempt, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_was_stopped_says_that_it_runs_once() {
+    let client = client().await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    worker.stopper().cancel();
+    let run = || worker.run(LedgerSource::new(&client, "orders").unwrap(), |_| async { Ok(()) });
+    assert_eq!(run().await.unwrap().done, 0, "a stop that comes before it is a short run");
+    let again = run().await.unwrap_err().to_string();
+    assert!(again.contains("a worker runs once"), "{again}");
+}
+
+#[tokio::test]
+async fn headers_that_are_too_many_keep_the_trace() {
+    let client = client().await;
+    let headers = (0..100).map(|number| (format!("h{number}"), "x".repeat(1_000)));
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned();
+    let headers: super::Headers =
+        headers.chain([("traceparent".to_owned(), trace.clone()), ("headerid".to_owned(), "42".to_owned())]).collect();
+    let incoming = super::IncomingMessage { id: "shop/a".to_owned(), headers, ..Default::default() };
+    let letter = super::letters::letter(&incoming);
+    let kept = super::Headers::from_bytes(&letter.headers.unwrap());
+    assert_eq!((kept.get("traceparent"), kept.get("HeaderID")), (Some(trace.as_str()), Some("42")));
+    assert_eq!((kept.get("h1"), kept.get("x-resil-cut")), (None, Some("headers")));
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_missing_header_id_is_the_same_at_every_attempt() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let (stop, seen) = (worker.stopper(), Arc::new(parking_lot::Mutex::new(Vec::new())));
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let saw = Arc::clone(&seen);
+    let report = worker.run(source, move |message| {
+        saw.lock().push(message.header_id().to_owned());
+        let is_last = saw.lock().len() == 2;
+        if is_last {
+            stop.cancel();
+        }
+        async move { if is_last { Ok(()) } else { Err(WorkError::retry("not yet")) } }
+    });
+    report.await.unwrap();
+    let seen = seen.lock();
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn nothing_is_handled_beside_a_suspect() {
+    let client = client().await;
+    let ledger = client.dead_letters("orders", DeadLettersSettings::new()).unwrap();
+    for id in 0..12 {
+        let words = if id % 3 == 0 { "it was delivered 3 times before, and nobody settled it" } else { "before" };
+        ledger.fail(&Letter::of("shop", &id.to_string()).payload("x"), words).await.unwrap();
+    }
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let stop = worker.stopper();
+    let (running, beside) = (Arc::new(AtomicU32::new(0)), Arc::new(parking_lot::Mutex::new(Vec::new())));
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let saw = Arc::clone(&beside);
+    let report = worker.run(source, move |message| {
+        let (running, saw, stop) = (Arc::clone(&running), Arc::clone(&saw), stop.clone());
+        async move {
+            let number: u32 = message.id().trim_start_matches("shop/").parse()?;
+            let before = running.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let most = running.fetch_sub(1, Ordering::SeqCst).max(before + 1);
+            saw.lock().push((number.is_multiple_of(3), most));
+            if saw.lock().len() == 12 {
+                stop.cancel();
+            }
+            Ok(())
+        }
+    });
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), report).await.unwrap().unwrap().done, 12);
+    let seen = beside.lock();
+    assert_eq!(seen.iter().filter(|(is_suspect, _)| *is_suspect).count(), 4);
+    assert!(seen.iter().all(|(is_suspect, most)| !is_suspect || *most == 1), "{seen:?}");
 }
