@@ -1,8 +1,8 @@
-//! One flight: JOIN, and whatever follows from the answer. It runs in a task of its own, so that no caller's cancellation
-//! ends it, and is bounded by its own times: it waits for another process' load, and it loads, each for at most the load
-//! timeout.
+//! One flight: JOIN, and whatever follows from the answer. What is more than a hit (see `asking`) runs in a task of its own, so
+//! that no caller's cancellation ends it, and is bounded by its own times: it waits for another process' load, and it loads, each
+//! for at most the load timeout.
 //!
-//! The leader renews its lease while it loads. Whatever way the load ends, the server is told: a value, that there is none,
+//! The leader renews its lease while it loads. However the load ends, the leader publishes it: a value, that there is none,
 //! an error, or that somebody else may try.
 
 use std::fmt::Display;
@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use parking_lot::Mutex;
 use resil_core::limits::TEXT_MAX;
 use resil_wire::command::{Command, Reply};
-use resil_wire::holding::Wait;
+use resil_wire::holding::{Bind, Wait};
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
-use super::entry::{CacheEntry, CallOptions, check_tags, check_ttl};
+use super::asking::FirstReply;
+use super::entry::{CacheEntry, check_tags, check_ttl};
 use super::meters::Load;
+use super::request::{LoaderError, Request};
 use super::table::{FlightLead, FoundIn, Landing};
 use super::tier::Rule;
 use super::versioned::{too_old, version_of};
@@ -29,18 +30,9 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::idempotency::token::{from_ms, odd, shortened, span};
+use crate::insisting::Insisting;
 use crate::isolate::panic_text;
 use crate::leases::{Lease, LeaseKind};
-
-/// A loader, until somebody uses it.
-pub(super) type Slot<L> = Arc<Mutex<Option<L>>>;
-
-/// How a load can fail.
-#[derive(Debug)]
-pub(super) enum LoaderError<E> {
-    Theirs(E),
-    Ours(Error),
-}
 
 /// What became of a load.
 enum LoadResult {
@@ -84,38 +76,40 @@ impl Known {
 
 pub(super) struct Flight<L> {
     pub core: Arc<CacheCore>,
-    /// The key as the server knows it, and that of the cache's name.
+    /// Its place in the table.
+    pub lead: FlightLead,
+    /// The key as the server knows it.
     pub key: String,
-    pub name_key: String,
-    pub options: Arc<CallOptions>,
     pub token: String,
-    pub slot: Slot<L>,
+    pub request: Arc<Request<L>>,
 }
 
 impl<L> Flight<L> {
-    pub fn new(core: &Arc<CacheCore>, key: &str, options: &Arc<CallOptions>, slot: &Slot<L>) -> Self {
+    pub fn new(core: Arc<CacheCore>, lead: FlightLead, request: Arc<Request<L>>) -> Self {
         let token = crate::idempotency::token::fresh_token(&core.client);
-        let layout = &core.table.layout;
-        Self {
-            core: Arc::clone(core),
-            key: layout.value_key(key),
-            name_key: layout.name_key(key),
-            options: Arc::clone(options),
-            token,
-            slot: Arc::clone(slot),
-        }
+        let key = core.table.layout.part(&lead.key).value_key(&lead.key);
+        Self { core, lead, key, token, request }
+    }
+
+    fn name_key(&self) -> &[u8] {
+        self.core.table.layout.part(&self.lead.key).name_key.as_bytes()
     }
 
     pub fn join_command(&self, wait: Duration) -> Command<'_> {
+        // A process that dies is followed at once. One whose connection is cut loads once in vain.
+        let bind = match self.core.client.backend().bind() {
+            // The question itself goes over that connection.
+            Bind::To { .. } if wait.is_zero() => Bind::HERE,
+            bind => bind,
+        };
         Command::FlightJoin(JoinCall {
             key: self.key.as_bytes(),
             token: self.token.as_bytes(),
             lease: span(self.core.settings.lease),
-            under: Some(self.name_key.as_bytes()),
+            under: Some(self.name_key()),
             early: Some(self.core.settings.early).filter(|percent| *percent > 0),
             wait: Wait::blocked(span(wait)),
-            // A process that dies is followed at once. One whose connection is cut loads once in vain.
-            bind: self.core.client.backend().bind(),
+            bind,
         })
     }
 
@@ -125,10 +119,15 @@ impl<L> Flight<L> {
         self.core.client.backend().call_now(&Command::FlightAbandon(call));
     }
 
+    /// The same of the first answer, if there is one.
+    pub fn hit_in(&self, first: Option<&Result<Reply, Error>>) -> Option<Landing> {
+        self.hit(first?.as_ref().ok()?, FoundIn::Known)
+    }
+
     /// What a caller gets of an answer that needs nothing more to be done.
-    pub fn hit(&self, lead: &FlightLead, answer: &Reply, source: FoundIn) -> Option<Landing> {
+    fn hit(&self, answer: &Reply, source: FoundIn) -> Option<Landing> {
         let Reply::Joined(joined) = answer else { return None };
-        let now = self.core.client.clock().now();
+        let (lead, now) = (&self.lead, self.core.now());
         match joined {
             Joined::Value { bytes, age_ms, fresh_ms } if lead.rule.takes(bytes) => {
                 let (bytes, age) = (Bytes::from_owner(Arc::clone(bytes)), from_ms(*age_ms));
@@ -159,26 +158,25 @@ where
     Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send,
     E: Display + Send + Sync + 'static,
 {
-    /// `first` is the answer to JOIN if it is known already.
-    pub async fn fly(self, lead: FlightLead, first: Option<Result<Reply, Error>>) {
-        let landing = match self.approach(&lead, first).await {
+    /// `first` is the answer to JOIN if it is known already, and when that was sent.
+    pub async fn fly(self, first: Option<FirstReply>) {
+        let landing = match self.approach(first).await {
             Ok(landing) => landing,
-            Err(error) => self.without_server(&lead, error).await,
+            Err(error) => self.without_server(error).await,
         };
-        lead.land(landing);
+        self.lead.land(landing);
     }
 
     /// `Err` if the server is no help.
-    async fn approach(&self, lead: &FlightLead, first: Option<Result<Reply, Error>>) -> Result<Landing, Error> {
+    async fn approach(&self, first: Option<FirstReply>) -> Result<Landing, Error> {
         let (client, clock) = (&self.core.client, self.core.client.clock());
         let (mut has_repeated, mut has_renewed) = (false, false);
         let mut deadline = clock.now().saturating_add(self.core.settings.load_timeout);
         let mut first = first;
         loop {
-            let mut sent = clock.now();
-            let mut answer = match first.take() {
-                Some(answer) => answer,
-                None => client.backend().call(&self.join_command(Duration::ZERO)).await,
+            let (mut sent, mut answer) = match first.take() {
+                Some(first) => first,
+                None => (clock.now(), client.backend().call(&self.join_command(Duration::ZERO)).await),
             };
             let patience = deadline.saturating_sub(clock.now());
             let mut source = FoundIn::Known;
@@ -194,20 +192,26 @@ where
                     has_repeated = true;
                     continue;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if error.says_away() {
+                        // The lead may have been given to us, on its way to nobody.
+                        self.abandon_later();
+                    }
+                    return Err(error);
+                }
             };
-            if let Some(landing) = self.hit(lead, &answer, source) {
+            if let Some(landing) = self.hit(&answer, source) {
                 return Ok(landing);
             }
             match answer {
                 Reply::Joined(Joined::Lead { stale, waited_ms, .. }) => {
                     let granted_at = sent.saturating_add(from_ms(waited_ms));
                     let known = stale.map(|bytes| Known { bytes: Bytes::from_owner(bytes), is_fresh: false });
-                    return Ok(self.lead(lead, known, granted_at).await);
+                    return Ok(self.lead(known, granted_at).await);
                 }
                 Reply::Joined(Joined::Early { bytes, .. }) => {
                     let known = Known { bytes: Bytes::from_owner(bytes), is_fresh: true };
-                    return Ok(self.lead(lead, Some(known), sent).await);
+                    return Ok(self.lead(Some(known), sent).await);
                 }
                 Reply::Joined(Joined::Busy { .. }) => {
                     return Ok(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }));
@@ -216,7 +220,7 @@ where
                 Reply::Joined(Joined::Value { .. } | Joined::Stale { .. }) if !has_renewed => {
                     has_renewed = true;
                     deadline = clock.now().saturating_add(self.core.settings.load_timeout);
-                    let (key, under) = (self.key.as_bytes(), Some(self.name_key.as_bytes()));
+                    let (key, under) = (self.key.as_bytes(), Some(self.name_key()));
                     let call = InvalidateCall { key, soft: false, under };
                     client.backend().call(&Command::FlightInvalidate(call)).await?;
                 }
@@ -246,7 +250,8 @@ where
     }
 
     /// The server does not answer, or refuses.
-    async fn without_server(&self, lead: &FlightLead, error: Error) -> Landing {
+    async fn without_server(&self, error: Error) -> Landing {
+        let lead = &self.lead;
         tracing::debug!(%error, name = &*self.core.meters.name, "a cached value is loaded without the server");
         match self.core.settings.when_away {
             Away::Closed => Landing::Failed(error),
@@ -295,13 +300,14 @@ where
 
     /// Runs the loader; a panic is an error like any other.
     async fn load(&self, key: &str) -> LoadResult {
-        let Some(loader) = self.slot.lock().take() else {
-            return LoadResult::GaveUp(Landing::Failed(Error::Internal("a loader was used twice".to_owned())));
+        let loader = match self.request.take_loader() {
+            Ok(loader) => loader,
+            Err(error) => return LoadResult::GaveUp(Landing::Failed(error)),
         };
         let key = key.to_owned();
         match AssertUnwindSafe(async move { loader(key).await }).catch_unwind().await {
             Ok(Ok(Some(mut entry))) => {
-                entry.tags.extend(self.options.tags.iter().cloned());
+                entry.tags.extend(self.request.options.tags.iter().cloned());
                 entry.tags.sort_unstable();
                 entry.tags.dedup();
                 match check_tags(&entry.tags).and_then(|()| check_ttl("ttl", entry.ttl)) {
@@ -312,8 +318,14 @@ where
             Ok(Ok(None)) => LoadResult::Nothing,
             Ok(Err(LoaderError::Theirs(error))) => {
                 let message: Arc<str> = error.to_string().into();
+                let gave_up = self.core.gave_up.get().is_some_and(|gave_up| gave_up(&error));
                 let landing = Landing::LoadError { error: Arc::new(error), message: Arc::clone(&message) };
-                LoadResult::Error(landing, message)
+                // It says nothing of what others want to know: they ask anew.
+                if gave_up {
+                    LoadResult::GaveUp(Landing::Void(Box::new(landing)))
+                } else {
+                    LoadResult::Error(landing, message)
+                }
             }
             Ok(Err(LoaderError::Ours(error))) => LoadResult::GaveUp(Landing::Failed(error)),
             Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(panic_text(panic)))),
@@ -325,15 +337,15 @@ where
         if !entry.keep {
             return Duration::ZERO;
         }
-        let ttl = entry.ttl.or(self.options.ttl).unwrap_or(self.core.settings.ttl);
+        let ttl = entry.ttl.or(self.request.options.ttl).unwrap_or(self.core.settings.ttl);
         self.core.jittered(ttl)
     }
 
     /// It is ours to load. `known` is what was known before.
-    async fn lead(&self, lead: &FlightLead, known: Option<Known>, granted_at: Duration) -> Landing {
-        let (settings, clock) = (&self.core.settings, self.core.client.clock());
+    async fn lead(&self, known: Option<Known>, granted_at: Duration) -> Landing {
+        let (lead, settings, clock) = (&self.lead, &self.core.settings, self.core.client.clock());
         let fallback = known.as_ref().filter(|known| lead.rule.takes(&known.bytes)).map(Known::landing);
-        let soft_timeout = self.options.soft_timeout.unwrap_or(settings.soft_timeout);
+        let soft_timeout = self.request.options.soft_timeout.unwrap_or(settings.soft_timeout);
         let is_fresh = known.as_ref().is_some_and(|known| known.is_fresh);
         if let Some(landing) = fallback.as_ref().filter(|_| soft_timeout.is_zero() || is_fresh) {
             // Served at once, and loaded anew behind their backs. Later callers learn from the server whether
@@ -398,7 +410,7 @@ where
             }
             LoadResult::Nothing => {
                 let ttl = self.core.jittered(settings.negative_ttl);
-                let standing = self.publish(ttl, &self.options.tags, Brought::Empty).await;
+                let standing = self.publish(ttl, &self.request.options.tags, Brought::Empty).await;
                 if standing == LeadState::Stands {
                     lead.keep(None, Duration::ZERO, ttl, clock.now());
                 }
@@ -427,7 +439,7 @@ where
 
     async fn publish(&self, ttl: Duration, tags: &[String], brought: Brought<'_>) -> LeadState {
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
-        let under = Some(self.name_key.as_bytes());
+        let under = Some(self.name_key());
         let tags = tags.iter().map(|tag| tag.as_bytes()).collect();
         let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), under, tags, brought });
         let mut answer = self.core.client.backend().call(&command).await;
@@ -444,8 +456,9 @@ where
             Ok(_) => LeadState::Stands,
             Err(error) => {
                 tracing::debug!(%error, name = &*self.core.meters.name, "a load could not be published");
-                if !error.says_away() {
-                    self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await;
+                match error.says_away() {
+                    true => self.abandon_later(),
+                    false => self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await,
                 }
                 LeadState::Stands
             }
@@ -458,10 +471,24 @@ where
         self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry })).await;
     }
 
-    /// If it is not heard, the lease lapses.
     async fn tell(&self, command: &Command<'_>) {
         if let Err(error) = self.core.client.backend().call(command).await {
             tracing::debug!(%error, name = &*self.core.meters.name, "a lead could not be given up");
+            if error.says_away() {
+                self.abandon_later();
+            }
         }
+    }
+
+    /// Until it is heard: bound to a connection that goes on, the lead would be ours for as long as that lives, and nobody else could load.
+    fn abandon_later(&self) {
+        let client = &self.core.client;
+        let Some(runtime) = client.background() else { return };
+        let (mut insisting, key, token) = (Insisting::new(client), self.key.clone(), self.token.clone());
+        let task = async move {
+            let call = AbandonCall { key: key.as_bytes(), token: token.as_bytes(), retry: None };
+            let _ = insisting.say(&Command::FlightAbandon(call)).await;
+        };
+        client.inner().tasks.spawn_on(task, &runtime);
     }
 }

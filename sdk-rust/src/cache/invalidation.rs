@@ -31,7 +31,7 @@ impl Cached {
     ///
     /// A call of [`get`](Self::get) in this process after this returned never sees what was loaded before, and the same
     /// holds for every process but for replies that were already on their way, and local tiers, which hear of it within
-    /// milliseconds. An error means that the other processes were not told: their values live on until their ttl.
+    /// milliseconds. An error means that the invalidation may not have reached the others: their values live on until their ttl.
     pub async fn invalidate(&self, key: &str) -> Result<bool, Error> {
         self.invalidate_leaving(key, Leaves::Nothing).await
     }
@@ -45,8 +45,8 @@ impl Cached {
         let core = &self.0;
         // Before: a caller that comes while the server is asked does not join what began before. After: nor what began between.
         core.table.forget(key);
-        let (value_key, name_key) = (core.table.layout.value_key(key), core.table.layout.name_key(key));
-        let under = Some(name_key.as_bytes());
+        let part = core.table.layout.part(key);
+        let (value_key, under) = (part.value_key(key), Some(part.name_key.as_bytes()));
         let call = InvalidateCall { key: value_key.as_bytes(), soft: leaves == Leaves::Stale, under };
         let told = self.say(&Command::FlightInvalidate(call)).await;
         core.table.forget(key);
@@ -67,7 +67,7 @@ impl Cached {
     }
 
     /// As [`invalidate`](Self::invalidate), for several keys at once. Returns of how many anything was known. After an error some may
-    /// not have been told.
+    /// not have got it.
     pub async fn invalidate_many(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> Result<usize, Error> {
         let keys: Vec<_> = keys.into_iter().collect();
         let known = try_join_all(keys.iter().map(|key| self.invalidate(key.as_ref()))).await?;
@@ -75,7 +75,7 @@ impl Cached {
     }
 
     /// Everything that was kept with this tag is out of date, and so is every load under way that is to be kept with it. It costs
-    /// the same however many they are. In a cluster each of the 16 parts of the cache is told.
+    /// the same however many they are. In a cluster it goes to each of the 16 parts of the cache.
     pub async fn invalidate_tag(&self, tag: &str) -> Result<(), Error> {
         check_tags(&[tag.to_owned()])?;
         self.clear_where(Some(tag)).await
@@ -89,16 +89,12 @@ impl Cached {
     async fn clear_where(&self, tag: Option<&str>) -> Result<(), Error> {
         let table = &self.0.table;
         table.forget_all();
-        let name_keys = table.layout.name_keys();
-        let tell = |name_key: &String| {
-            let name_key = name_key.clone();
-            async move {
-                let tags = tag.into_iter().map(str::as_bytes).collect();
-                let call = ClearCall { name: name_key.as_bytes(), tags, soft: false };
-                self.say(&Command::FlightClear(call)).await
-            }
+        let tell = async |name_key: &str| {
+            let tags = tag.into_iter().map(str::as_bytes).collect();
+            let call = ClearCall { name: name_key.as_bytes(), tags, soft: false };
+            self.say(&Command::FlightClear(call)).await
         };
-        let told = try_join_all(name_keys.iter().map(tell)).await;
+        let told = try_join_all(table.layout.name_keys().map(tell)).await;
         table.forget_all();
         told.map(drop)
     }
@@ -110,12 +106,13 @@ impl Cached {
         options.validate()?;
         let (core, value) = (&self.0, value.into());
         core.table.forget(key);
-        let (value_key, name_key) = (core.table.layout.value_key(key), core.table.layout.name_key(key));
+        let part = core.table.layout.part(key);
+        let value_key = part.value_key(key);
         let ttl = core.jittered(options.ttl.unwrap_or(core.settings.ttl));
         let call = SetCall {
             key: value_key.as_bytes(),
             ttl: span(ttl),
-            under: Some(name_key.as_bytes()),
+            under: Some(part.name_key.as_bytes()),
             tags: options.tags.iter().map(|tag| tag.as_bytes()).collect(),
             brought: Brought::Value { bytes: &value, stale: span(core.settings.stale) },
         };

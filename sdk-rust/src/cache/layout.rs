@@ -13,53 +13,60 @@
 const PARTS: u64 = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
-    kind: &'static str,
-    name: String,
-    in_cluster: bool,
+pub(crate) struct Layout(Vec<SlotKeys>);
+
+/// The keys in one slot. Written once: every get needs two of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlotKeys {
+    /// The key of the name, for these values.
+    pub name_key: String,
+    before_key: String,
+    after_key: &'static str,
 }
 
 impl Layout {
     pub fn new(kind: &'static str, name: &str, in_cluster: bool) -> Self {
-        Self { kind, name: name.to_owned(), in_cluster }
+        if !in_cluster {
+            let (name_key, before_key) = (crate::keys::named(kind, name), format!("resil:{kind}:{name}:{{"));
+            return Self(vec![SlotKeys { name_key, before_key, after_key: "}" }]);
+        }
+        let part = |part| SlotKeys {
+            name_key: format!("resil:{kind}:{{{name}.{part}}}"),
+            before_key: format!("resil:{kind}:{name}:{{{name}.{part}}}:"),
+            after_key: "",
+        };
+        Self((0..PARTS).map(part).collect())
     }
 
-    pub fn value_key(&self, key: &str) -> String {
-        let Self { kind, name, in_cluster } = self;
-        if *in_cluster {
-            format!("resil:{kind}:{name}:{{{name}.{}}}:{key}", part_of(key))
-        } else {
-            crate::keys::under(kind, name, key)
+    /// Where the value of `key` is.
+    pub fn part(&self, key: &str) -> &SlotKeys {
+        match self.0.as_slice() {
+            [one] => one,
+            parts => &parts[(hash_of(key) % PARTS) as usize],
         }
     }
 
-    /// The key of the name, for a value.
-    pub fn name_key(&self, key: &str) -> String {
-        self.part_key(part_of(key))
-    }
-
     /// All keys of the name.
-    pub fn name_keys(&self) -> Vec<String> {
-        (0..if self.in_cluster { PARTS } else { 1 }).map(|part| self.part_key(part)).collect()
-    }
-
-    fn part_key(&self, part: u64) -> String {
-        let Self { kind, name, in_cluster } = self;
-        if *in_cluster { format!("resil:{kind}:{{{name}.{part}}}") } else { crate::keys::named(kind, name) }
+    pub fn name_keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|part| &*part.name_key)
     }
 
     /// The key of a value, as the caller knows it.
     pub fn key_in<'k>(&self, value_key: &'k [u8]) -> Option<&'k str> {
-        let rest = std::str::from_utf8(value_key).ok()?.strip_prefix("resil:")?.strip_prefix(self.kind)?;
-        let rest = rest.strip_prefix(':')?.strip_prefix(&*self.name)?.strip_prefix(":{")?;
-        if self.in_cluster { rest.split_once("}:").map(|(_, key)| key) } else { rest.strip_suffix('}') }
+        let value_key = std::str::from_utf8(value_key).ok()?;
+        self.0.iter().find_map(|part| value_key.strip_prefix(&*part.before_key)?.strip_suffix(part.after_key))
+    }
+}
+
+impl SlotKeys {
+    pub fn value_key(&self, key: &str) -> String {
+        [&self.before_key, key, self.after_key].concat()
     }
 }
 
 /// FNV-1a: the same in every process, of every version.
-fn part_of(key: &str) -> u64 {
+fn hash_of(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-        % PARTS
 }
 
 #[cfg(test)]
@@ -69,12 +76,13 @@ mod tests {
     #[test]
     fn a_value_and_its_name_are_in_one_slot_of_a_cluster() {
         let layout = Layout::new("cache", "user", true);
-        let parts: std::collections::BTreeSet<String> = (0..1_000)
+        let parts: std::collections::BTreeSet<&str> = (0..1_000)
             .map(|key| {
-                let (value, name) = (layout.value_key(&key.to_string()), layout.name_key(&key.to_string()));
+                let part = layout.part(&key.to_string());
+                let (value, name) = (part.value_key(&key.to_string()), &*part.name_key);
                 let tag = |key: &str| key.split_once('{').unwrap().1.split_once('}').unwrap().0.to_owned();
-                assert_eq!(tag(&value), tag(&name));
-                assert!(layout.name_keys().contains(&name));
+                assert_eq!(tag(&value), tag(name));
+                assert!(layout.name_keys().any(|each| each == name));
                 name
             })
             .collect();
@@ -86,7 +94,7 @@ mod tests {
         for in_cluster in [false, true] {
             let layout = Layout::new("cache", "user", in_cluster);
             for key in ["42", "", "a}:b", "{x}", "ä:ö"] {
-                assert_eq!(layout.key_in(layout.value_key(key).as_bytes()), Some(key));
+                assert_eq!(layout.key_in(layout.part(key).value_key(key).as_bytes()), Some(key));
             }
             assert_eq!(layout.key_in(b"resil:cache:users:{1}"), None);
             assert_eq!(layout.key_in(b"something else"), None);

@@ -11,9 +11,9 @@ use resil_core::limits::MGET_KEYS_MAX;
 use resil_wire::command::{Command, Reply};
 use resil_wire::single_flight::{FlightMgetCall, Joined, SeenMany};
 
-use super::flight::LoaderError;
+use super::request::{LoaderError, Request};
 use super::table::{FoundIn, Landing};
-use super::{CacheEntry, Cached, CallOptions, Loaded, Rule, slot};
+use super::{CacheEntry, Cached, CallOptions, Loaded, Rule};
 use crate::backend::Backend;
 use crate::error::Failure;
 use crate::idempotency::token::from_ms;
@@ -50,17 +50,17 @@ impl Cached {
         E: Display + Send + Sync + 'static,
     {
         options.validate()?;
-        let (keys, options) = (keys.into_iter().collect::<Vec<_>>(), Arc::new(options));
+        let keys: Vec<_> = keys.into_iter().collect();
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         let known = self.known_of(&keys).await;
         let get = |(key, known)| {
-            let (loader, options) = (loader.clone(), &options);
+            let (loader, options) = (loader.clone(), options.clone());
             async move {
                 let loader = move |key| {
                     let loading = loader(key);
                     async move { loading.await.map_err(LoaderError::Theirs) }
                 };
-                self.fetch(key, Rule::Plain, options, known, &slot(loader)).await
+                self.fetch(key, Rule::Plain, known, &Request::new(options, loader)).await
             }
         };
         try_join_all(keys.into_iter().zip(known).map(get)).await
@@ -78,17 +78,18 @@ impl Cached {
             return known;
         }
         let (local, now) = (core.local(), core.client.clock().now());
-        let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut parts: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
             known[index] = table.kept(key, Rule::Plain, local, now);
             if known[index].is_none() {
-                parts.entry(table.layout.name_key(key)).or_default().push(index);
+                parts.entry(&table.layout.part(key).name_key).or_default().push(index);
             }
         }
         let began = table.invalidations();
+        let value_key = |key: &str| table.layout.part(key).value_key(key);
         let asked = parts.iter().flat_map(|(name, of)| of.chunks(MGET_KEYS_MAX).map(move |of| (name, of)));
         let replies = asked.map(|(name, of)| async move {
-            let values: Vec<String> = of.iter().map(|index| table.layout.value_key(keys[*index])).collect();
+            let values: Vec<String> = of.iter().map(|index| value_key(keys[*index])).collect();
             let values = values.iter().map(|key| key.as_bytes()).collect();
             let call = FlightMgetCall { name: name.as_bytes(), keys: values };
             (of, core.client.backend().call(&Command::FlightMget(call)).await)

@@ -61,6 +61,11 @@ impl CacheMeters {
         self.gets[from as usize].increment(1);
     }
 
+    /// Of gets that are answered by the local tier.
+    pub(super) fn local_gets(&self) -> Counter {
+        self.gets[GetFrom::Local as usize].clone()
+    }
+
     /// A get that had to load by itself was answered.
     pub(super) fn got_alone(&self, load: Load) {
         let is_miss = matches!(load, Load::Found | Load::NotFound);

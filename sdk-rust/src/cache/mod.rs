@@ -29,7 +29,7 @@
 //! - Past its ttl a value is served as stale for [`stale`](CacheSettings::stale) more and not a moment longer, while one process loads it anew.
 //! - What was loaded before an [`invalidate`](Cached::invalidate) is not returned to a get that began after it. Callers that shared the
 //!   voided load ask anew.
-//! - A server that is away never fails a get, unless told to: each process then loads for itself, still once per key.
+//! - A server that is away never fails a get, unless the settings say so: each process then loads for itself, still once per key.
 //!
 //! # What does not
 //! While the server is away invalidations do not reach other processes. Work with an effect is not a load: use
@@ -45,13 +45,17 @@
 //! are spread over 16 slots. The words of a loader's error are sent to the other processes, unless
 //! [`OnLoadError::Propagate`].
 
+mod asking;
 mod entry;
 mod flight;
+mod glance;
 mod invalidation;
 mod layout;
 mod loaded;
 mod many;
 mod meters;
+mod minder;
+mod request;
 mod settings;
 mod table;
 #[cfg(test)]
@@ -59,35 +63,39 @@ mod tests;
 mod tier;
 mod versioned;
 
+use std::any::Any;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::runtime::Handle;
-use tracing::Instrument;
 
+use self::asking::{Asked, asked_since};
 pub use self::entry::{CacheEntry, CallOptions};
-use self::flight::{Flight, LoaderError, Slot};
+use self::flight::Flight;
+#[doc(hidden)]
+pub use self::glance::Glance;
 pub use self::loaded::Loaded;
 use self::meters::{CacheMeters, Load};
+use self::request::{LoaderError, Request};
 pub use self::settings::{CacheSettings, OnLoadError};
 pub(crate) use self::table::{CacheTable, Caches};
-use self::table::{FlightEntry, FoundIn, Landing};
+use self::table::{FlightEntry, Landing};
 use self::tier::{Local, Rule};
 pub use self::versioned::{Versioned, VersionedCached};
 use crate::backend::Backend;
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::keys;
-use crate::telemetry::{CallEnding, watched};
+use crate::telemetry::{CallEnding, Primitive, watch, watched};
 
 /// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
 const VANISHED_MAX: u32 = 3;
-/// What is out of date of a cache name, as it is told.
+/// What is out of date of a cache name, as it is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Invalidated {
     /// The key as the server knows it.
@@ -131,7 +139,7 @@ impl Client {
         if !settings.local_ttl.is_zero() {
             self.hear_invalidations(&table);
         }
-        Ok(Cached(Arc::new(CacheCore { client: self.clone(), settings, table, meters })))
+        Ok(Cached(Arc::new(CacheCore { client: self.clone(), settings, table, meters, gave_up: OnceLock::new() })))
     }
 }
 
@@ -166,11 +174,20 @@ pub(crate) struct CacheCore {
     settings: CacheSettings,
     table: Arc<CacheTable>,
     meters: CacheMeters,
+    gave_up: OnceLock<GaveUp>,
 }
+
+/// Whether an error of a loader says nothing of what was to be loaded: its thread is no more.
+type GaveUp = fn(&dyn Any) -> bool;
 
 impl CacheCore {
     fn local(&self) -> Local {
         Local { ttl: self.settings.local_ttl, size: self.settings.local_size }
+    }
+
+    /// The time as the local tier needs it: where there is none, nobody reads the clock for a hit.
+    fn now(&self) -> Moment {
+        if self.settings.local_ttl.is_zero() { Moment::ZERO } else { self.client.clock().now() }
     }
 
     /// Up to [`jitter`](CacheSettings::jitter) percent less, at random.
@@ -178,10 +195,6 @@ impl CacheCore {
         let part = f64::from(self.settings.jitter) / 100.0;
         if part == 0.0 { ttl } else { ttl.mul_f64(1.0 - part * self.client.inner().options.random.unit()) }
     }
-}
-
-pub(super) fn slot<L>(loader: L) -> Slot<L> {
-    Arc::new(Mutex::new(Some(loader)))
 }
 
 impl Cached {
@@ -218,11 +231,14 @@ impl Cached {
         E: Display + Send + Sync + 'static,
     {
         options.validate()?;
+        if let Some(loaded) = self.in_local_tier(key) {
+            return Ok(loaded);
+        }
         let loader = |key| {
             let loading = loader(key);
             async move { loading.await.map_err(LoaderError::Theirs) }
         };
-        self.fetch(key, Rule::Plain, &Arc::new(options), None, &slot(loader)).await
+        self.fetch(key, Rule::Plain, None, &Request::new(options, loader)).await
     }
 
     /// Loads `key` anew, and returns what was loaded, while everybody else has the value that was known as a stale one. Who refreshes
@@ -277,19 +293,41 @@ impl Cached {
                     .map_err(|error| LoaderError::Ours(unwritable(error)))
             }
         };
-        let slot = slot(loader);
+        let request = Request::new(CallOptions::default(), loader);
         let read = |bytes: Bytes| serde_json::from_slice(&bytes);
-        let options = Arc::default();
-        let loaded = self.fetch(key, Rule::Plain, &options, None, &slot).await?;
+        let loaded = self.fetch(key, Rule::Plain, None, &request).await?;
         if let Ok(loaded) = loaded.try_map(read) {
             return Ok(loaded);
         }
         self.invalidate(key).await?;
         let unreadable = |error| Error::Internal(format!("a value cannot be read from JSON: {error}"));
-        self.fetch(key, Rule::Plain, &options, None, &slot)
-            .await?
-            .try_map(read)
-            .map_err(|error| unreadable(error).into())
+        self.fetch(key, Rule::Plain, None, &request).await?.try_map(read).map_err(|error| unreadable(error).into())
+    }
+
+    /// For a binding: errors of its loaders that are no answer for others. The next one loads.
+    #[doc(hidden)]
+    pub fn give_up_on(&self, gave_up: fn(&dyn Any) -> bool) {
+        // The first one stands.
+        let _ = self.0.gave_up.set(gave_up);
+    }
+
+    /// A hit of the local tier, before anything is made that only others need. A client that closes says so later.
+    fn in_local_tier(&self, key: &str) -> Option<Loaded> {
+        let (core, local) = (&self.0, self.0.local());
+        if local.ttl.is_zero() || core.client.inner().gate.look().is_err() {
+            return None;
+        }
+        let landing = core.table.kept(key, Rule::Plain, local, core.client.clock().now())?;
+        core.meters.got(&landing);
+        let watch = watch(Primitive::Cache, "get", &core.meters.name);
+        let (loaded, outcome) = match landing {
+            Landing::Found { bytes, age, stale, .. } => (Loaded::Found { value: bytes, age, stale }, "found"),
+            _ => (Loaded::NotFound, "not_found"),
+        };
+        if let Some(watch) = watch {
+            watch.end(CallEnding::fine(outcome));
+        }
+        Some(loaded)
     }
 
     /// `known`: what was found already.
@@ -297,88 +335,40 @@ impl Cached {
         &self,
         key: &str,
         rule: Rule,
-        options: &Arc<CallOptions>,
         known: Option<Landing>,
-        slot: &Slot<L>,
+        request: &Arc<Request<L>>,
     ) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
-        let fetching = self.fetch_unwatched(key, rule, options, known, slot);
-        watched!(Cache, "get", &self.0.meters.name, fetching, |loaded| CallEnding::of_work(loaded, |loaded| {
-            CallEnding::fine(match loaded {
-                Loaded::Found { stale: true, .. } => "stale",
-                Loaded::Found { .. } => "found",
-                Loaded::NotFound => "not_found",
-            })
-        }))
+        let outcome = |loaded: &Loaded| match loaded {
+            Loaded::Found { stale: true, .. } => "stale",
+            Loaded::Found { .. } => "found",
+            Loaded::NotFound => "not_found",
+        };
+        let ending = |loaded: &_| CallEnding::of_work(loaded, |loaded| CallEnding::fine(outcome(loaded)));
+        watched!(Cache, "get", &self.0.meters.name, self.fetch_unwatched(key, rule, known, request), ending)
     }
 
     async fn fetch_unwatched<L, Fut, E>(
         &self,
         key: &str,
         rule: Rule,
-        options: &Arc<CallOptions>,
         known: Option<Landing>,
-        slot: &Slot<L>,
+        request: &Arc<Request<L>>,
     ) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
-        let core = &self.0;
-        let _pass = core.client.inner().gate.enter()?;
-        if let Some(landing) = known {
-            return self.landed(key, landing, slot).await;
-        }
-        let mut vanished = 0;
-        while vanished < VANISHED_MAX {
-            if core.client.patience().is_cancelled() {
-                return Err(Error::ShuttingDown.into());
-            }
-            let (began_it, mut flight) = match core.table.enter(key, rule, core.local(), core.client.clock().now()) {
-                FlightEntry::Kept(landing) => return self.landed(key, landing, slot).await,
-                FlightEntry::Join(flight) => (Began::Another, flight),
-                FlightEntry::First(lead, landing) => {
-                    let flight = Flight::new(core, key, options, slot);
-                    // In memory the answer is there at once; most are hits, and need no task.
-                    let first = core.client.backend().call_now(&flight.join_command(Duration::ZERO));
-                    if let Some(Ok(answer)) = &first
-                        && let Some(landing) = flight.hit(&lead, answer, FoundIn::Known)
-                    {
-                        lead.land(landing.clone());
-                        return self.landed(key, landing, slot).await;
-                    }
-                    let Ok(runtime) = Handle::try_current() else {
-                        flight.give_up_at_once();
-                        let why = "a value can only be loaded inside of a tokio runtime".to_owned();
-                        return Err(Error::InvalidArgument(why).into());
-                    };
-                    core.client.inner().tasks.spawn_on(flight.fly(lead, first).in_current_span(), &runtime);
-                    (Began::This, landing)
-                }
-            };
-            let landing = flight.wait_for(Option::is_some).await.ok().and_then(|landing| landing.clone());
-            match (landing, began_it) {
-                (Some(Landing::Void(landing)), Began::This) => return self.landed(key, *landing, slot).await,
-                (Some(Landing::Void(_)), Began::Another) => {}
-                (Some(landing), _) => return self.landed(key, landing, slot).await,
-                (None, _) => vanished += 1,
-            }
-        }
-        core.meters.vanished();
-        Err(Error::Cancelled.into())
-    }
-
-    async fn landed<L, Fut, E>(&self, key: &str, landing: Landing, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
-    where
-        L: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>>,
-        E: Display + Send + Sync + 'static,
-    {
+        let _pass = self.0.client.inner().gate.enter()?;
+        let landing = match known {
+            Some(landing) => landing,
+            None => self.landing(key, rule, request).await?,
+        };
         self.0.meters.got(&landing);
         match landing {
             Landing::Found { bytes, age, stale, .. } => Ok(Loaded::Found { value: bytes, age, stale }),
@@ -388,20 +378,67 @@ impl Cached {
                 Err(_) => Error::LoadFailed { name: (*self.0.meters.name).into(), message: message.to_string() }.into(),
             }),
             Landing::Failed(error) => Err(error.into()),
-            Landing::EachAlone => self.load_alone(key, slot).await,
+            // On the heap: it is seldom, and futures of callers stay small.
+            Landing::EachAlone => Box::pin(self.load_alone(key, request)).await,
             Landing::Void(_) => Err(Error::Internal("a void load was taken for a value".to_owned()).into()),
         }
     }
 
+    /// How the flight of `key` ends: one that is under way, or a new one.
+    async fn landing<L, Fut, E>(&self, key: &str, rule: Rule, request: &Arc<Request<L>>) -> Result<Landing, Error>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let core = &self.0;
+        let mut vanished = 0;
+        while vanished < VANISHED_MAX {
+            if core.client.patience().is_cancelled() {
+                return Err(Error::ShuttingDown);
+            }
+            let ask = |lead| {
+                let (core, request) = (Arc::clone(core), Arc::clone(request));
+                asking::ask(move || Flight::new(core, lead, request), |flight, first| flight.fly(first).boxed())
+            };
+            let entry = core.table.enter(key, rule, core.local(), core.now(), ask);
+            let (began_it, asked) = match entry {
+                FlightEntry::Kept(landing) => return Ok(landing),
+                FlightEntry::First(asking) => {
+                    minder::mind(core);
+                    (Began::This, asking.await)
+                }
+                FlightEntry::Asking(asking) => match asked_since(asking).await {
+                    Some(asked) => (Began::Another, asked),
+                    None => continue,
+                },
+                FlightEntry::Flying(flight) => (Began::Another, Asked::Flies(flight)),
+            };
+            let landing = match asked {
+                Asked::Landed(landing) => Some(landing),
+                Asked::Flies(mut flight) => {
+                    flight.wait_for(Option::is_some).await.ok().and_then(|landing| landing.clone())
+                }
+                Asked::Vanished => None,
+            };
+            match (landing, began_it) {
+                (Some(Landing::Void(landing)), Began::This) => return Ok(*landing),
+                (Some(Landing::Void(_)), Began::Another) => {}
+                (Some(landing), _) => return Ok(landing),
+                (None, _) => vanished += 1,
+            }
+        }
+        core.meters.vanished();
+        Err(Error::Cancelled)
+    }
+
     /// In the caller's own future: it is cancelled with it.
-    async fn load_alone<L, Fut, E>(&self, key: &str, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    async fn load_alone<L, Fut, E>(&self, key: &str, request: &Request<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>>,
     {
-        let Some(loader) = slot.lock().take() else {
-            return Err(Error::Internal("a loader was used twice".to_owned()).into());
-        };
+        let loader = request.take_loader()?;
         let CacheCore { settings, client, meters, .. } = &*self.0;
         let (after, begun) = (settings.load_timeout, client.clock().now());
         let loaded = tokio::select! {

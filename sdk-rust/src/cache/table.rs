@@ -2,20 +2,24 @@
 //! client that have one name share it.
 //!
 //! A flight can be joined as long as it is in the table. It leaves the table **before** its result is published (or its
-//! landing told): every caller that joined began before the server checked that nothing was invalidated meanwhile. Callers that come
+//! landing published): every caller that joined began before the server checked that nothing was invalidated meanwhile. Callers that come
 //! later asks anew. An invalidation takes a key's flights out, too, and what they bring is not kept in the tier.
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use super::Invalidated;
+use super::asking::{Asking, WeakAsking};
 use super::layout::Layout;
 use super::tier::{Local, LocalTier, Rule};
 use crate::clock::Moment;
@@ -63,21 +67,33 @@ pub(super) type LandingReceiver = watch::Receiver<Option<Landing>>;
 struct Joinable {
     rule: Rule,
     number: u64,
-    landing: LandingReceiver,
+    stage: Stage,
+}
+
+/// How far a flight is.
+#[derive(Debug)]
+enum Stage {
+    /// Those who wait keep it going.
+    Asking(WeakAsking),
+    Flying(LandingReceiver),
 }
 
 #[derive(Debug)]
 pub(crate) struct CacheTable {
     state: Mutex<TableState>,
+    /// Somebody looks for questions that nobody drives: see `minder`.
+    pub(super) is_minded: AtomicBool,
     pub layout: Layout,
 }
 
 #[derive(Debug)]
 struct TableState {
-    flights: HashMap<Arc<str>, SmallVec<[Joinable; 1]>>,
+    flights: HashMap<Arc<str>, SmallVec<[Joinable; 1]>, RandomState>,
     tier: LocalTier,
     last_number: u64,
     invalidations: u64,
+    /// Each is another number with each invalidation, of whatever key, to be seen without the lock: see `glance`.
+    epochs: Vec<Weak<AtomicU32>>,
     /// What others invalidate is heard of. If not, the tier only has what was loaded while the server was away.
     is_heard: bool,
 }
@@ -97,42 +113,84 @@ impl Caches {
         tables.insert((kind, name.to_owned()), Arc::downgrade(&table));
         table
     }
+
+    /// The client closes: what others got by a glance is served no more.
+    pub fn close(&self) {
+        for table in self.0.lock().values().filter_map(Weak::upgrade) {
+            table.state.lock().end_epochs();
+        }
+    }
 }
 
 pub(super) enum FlightEntry {
     Kept(Landing),
-    Join(LandingReceiver),
-    First(FlightLead, LandingReceiver),
+    First(Asking),
+    /// It is another's.
+    Asking(Asking),
+    Flying(LandingReceiver),
 }
 
 impl CacheTable {
     fn new(layout: Layout) -> Arc<Self> {
         let held = TableState {
-            flights: HashMap::new(),
+            flights: HashMap::default(),
             tier: LocalTier::default(),
             last_number: 0,
             invalidations: 0,
+            epochs: Vec::new(),
             is_heard: false,
         };
-        Arc::new(Self { state: Mutex::new(held), layout })
+        Arc::new(Self { state: Mutex::new(held), is_minded: AtomicBool::new(false), layout })
     }
 
-    pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> FlightEntry {
+    /// `ask` is called where nobody has asked yet.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        key: &str,
+        rule: Rule,
+        local: Local,
+        now: Moment,
+        ask: impl FnOnce(FlightLead) -> Asking,
+    ) -> FlightEntry {
         let mut held = self.state.lock();
         if let Some(landing) = held.kept(key, rule, local, now) {
             return FlightEntry::Kept(landing);
         }
-        let joinable = held.flights.get(key).and_then(|flights| flights.iter().find(|flight| flight.rule == rule));
-        if let Some(flight) = joinable {
-            return FlightEntry::Join(flight.landing.clone());
+        let flights = held.flights.get(key).into_iter().flatten().filter(|flight| flight.rule == rule);
+        let joinable = flights.filter_map(|flight| match &flight.stage {
+            // None: the last caller is leaving it at this moment.
+            Stage::Asking(asking) => asking.upgrade().map(FlightEntry::Asking),
+            Stage::Flying(landing) => Some(FlightEntry::Flying(landing.clone())),
+        });
+        if let Some(joinable) = { joinable }.next() {
+            return joinable;
         }
         held.last_number += 1;
         let (number, invalidations) = (held.last_number, held.invalidations);
-        let (sender, landing) = watch::channel(None);
         let key: Arc<str> = key.into();
-        held.flights.entry(Arc::clone(&key)).or_default().push(Joinable { rule, number, landing: landing.clone() });
-        let lead = FlightLead { table: Arc::clone(self), key, rule, local, number, invalidations, sender };
-        FlightEntry::First(lead, landing)
+        let (table, sender) = (Arc::clone(self), None);
+        let asking = ask(FlightLead { table, key: Arc::clone(&key), rule, local, number, invalidations, sender });
+        if let Some(weak) = asking.downgrade() {
+            held.flights.entry(key).or_default().push(Joinable { rule, number, stage: Stage::Asking(weak) });
+        }
+        FlightEntry::First(asking)
+    }
+
+    /// The questions with these numbers that are still open, and the number of the last one of all. `None` if nothing is in flight: then
+    /// nobody minds them from here on.
+    pub(super) fn open_of(&self, numbers: Range<u64>) -> Option<(Vec<Asking>, u64)> {
+        let held = self.state.lock();
+        if held.flights.is_empty() {
+            // Under the lock: a flight that is begun from here on finds it so.
+            self.is_minded.store(false, Ordering::SeqCst);
+            return None;
+        }
+        let open = held.flights.values().flatten().filter(|flight| numbers.contains(&flight.number));
+        let open = open.filter_map(|flight| match &flight.stage {
+            Stage::Asking(asking) => asking.upgrade(),
+            Stage::Flying(_) => None,
+        });
+        Some((open.collect(), held.last_number))
     }
 
     /// What the tier has.
@@ -163,10 +221,34 @@ impl CacheTable {
         }
     }
 
+    /// A number that each invalidation from now on changes, as long as it is kept.
+    pub(super) fn epoch(&self) -> Arc<AtomicU32> {
+        let epoch = Arc::default();
+        let mut held = self.state.lock();
+        held.epochs.retain(|epoch| epoch.strong_count() > 0);
+        held.epochs.push(Arc::downgrade(&epoch));
+        epoch
+    }
+
+    /// What the tier has as it is, with the time that is left, and the epoch in which that was so.
+    pub(super) fn glance(
+        &self,
+        key: &str,
+        local: Local,
+        epoch: &AtomicU32,
+        now: Moment,
+    ) -> Option<(Bytes, Duration, Duration, u32)> {
+        let held = self.state.lock();
+        let entry = held.tier.get(key, Rule::Plain, local, now)?;
+        let bytes = entry.content.clone()?;
+        // Under the lock: what is invalidated from here on is of another epoch.
+        Some((bytes, entry.age(now), entry.left(local, now), epoch.load(Ordering::SeqCst)))
+    }
+
     /// `key` is out of date: nobody joins what is under way, and nothing of it is kept here.
     pub fn forget(&self, key: &str) {
         let mut held = self.state.lock();
-        held.invalidations += 1;
+        held.invalidated();
         held.flights.remove(key);
         held.tier.forget(key);
     }
@@ -206,6 +288,23 @@ impl CacheTable {
 }
 
 impl TableState {
+    fn invalidated(&mut self) {
+        self.invalidations += 1;
+        self.end_epochs();
+    }
+
+    fn end_epochs(&self) {
+        for epoch in self.epochs.iter().filter_map(Weak::upgrade) {
+            epoch.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.invalidated();
+        self.flights.clear();
+        self.tier.clear();
+    }
+
     fn kept(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<Landing> {
         let entry = self.tier.get(key, rule, local, now)?;
         let source = FoundIn::LocalTier;
@@ -214,15 +313,9 @@ impl TableState {
             None => Landing::Empty { source },
         })
     }
-
-    fn forget_all(&mut self) {
-        self.invalidations += 1;
-        self.flights.clear();
-        self.tier.clear();
-    }
 }
 
-/// A flight's place in the table. Dropping it without a landing tells those who joined to ask anew.
+/// A flight's entry in the table. If it is dropped without a landing, callers that joined ask again.
 #[derive(Debug)]
 pub(super) struct FlightLead {
     table: Arc<CacheTable>,
@@ -232,10 +325,24 @@ pub(super) struct FlightLead {
     number: u64,
     /// How many invalidations there had been when it began.
     invalidations: u64,
-    sender: watch::Sender<Option<Landing>>,
+    /// Since it takes off.
+    sender: Option<watch::Sender<Option<Landing>>>,
 }
 
 impl FlightLead {
+    /// From now on it is a task that goes on alone, and reports how it landed.
+    pub fn takes_off(&mut self) -> LandingReceiver {
+        let (sender, landing) = watch::channel(None);
+        self.sender = Some(sender);
+        let mut held = self.table.state.lock();
+        let flights = held.flights.get_mut(&self.key);
+        // Not if it was invalidated meanwhile.
+        if let Some(flight) = flights.and_then(|all| all.iter_mut().find(|flight| flight.number == self.number)) {
+            flight.stage = Stage::Flying(landing.clone());
+        }
+        landing
+    }
+
     /// From now on nobody joins.
     pub fn detach(&self) {
         let mut held = self.table.state.lock();
@@ -246,10 +353,11 @@ impl FlightLead {
         }
     }
 
-    /// Tells everybody who joined; what was told first stands.
+    /// Sends it to every caller that joined; the first result stands.
     pub fn land(&self, landing: Landing) {
         self.detach();
-        self.sender.send_if_modified(|told| {
+        let Some(sender) = &self.sender else { return };
+        sender.send_if_modified(|told| {
             let is_first = told.is_none();
             told.get_or_insert(landing);
             is_first
@@ -267,6 +375,9 @@ impl FlightLead {
     /// Keeps a fresh value in the small tier, unless something was invalidated since the flight began, or could have been
     /// unheard.
     pub fn keep(&self, content: Option<&Bytes>, age: Duration, fresh: Duration, now: Moment) {
+        if self.local.ttl.is_zero() {
+            return;
+        }
         let mut held = self.table.state.lock();
         if held.is_heard && held.invalidations == self.invalidations {
             held.tier.keep(&self.key, self.rule, self.local, content.cloned(), age, fresh, now);

@@ -1,10 +1,12 @@
 //! What the SDK makes of each thing a server can say, and of its silence. A script plays the server.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use resil_core::lock::Reason;
 use resil_wire::command::Reply;
-use resil_wire::single_flight::{Joined, Published};
+use resil_wire::single_flight::{Joined, Published, SeenMany};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -55,6 +57,13 @@ impl Scene {
         tokio::spawn(async move { users.get("42", loader).await })
     }
 
+    /// From now on each answer is on its way until there is a permit for it.
+    fn holds_answers_back(&self) -> Arc<Semaphore> {
+        let deliveries = Arc::new(Semaphore::new(0));
+        self.script.lines.lock().deliveries = Some(Arc::clone(&deliveries));
+        deliveries
+    }
+
     async fn drive(&self, span: Duration) {
         drive(&self.clock, span).await;
     }
@@ -95,12 +104,183 @@ fn text(got: Got) -> String {
 #[tokio::test]
 async fn ten_thousand_callers_are_one_command() {
     let scene = Scene::new([value()], |builder| builder);
+    let deliveries = scene.holds_answers_back();
     let tasks: Vec<_> = (0..10_000).map(|_| scene.spawn_get()).collect();
+    for _ in 0..1_000 {
+        settle().await;
+    }
+    deliveries.add_permits(1);
     for task in tasks {
         assert_eq!(text(task.await.unwrap()), "known");
     }
     assert_eq!(scene.names(), ["JOIN"]);
     assert_eq!(scene.loads.load(SeqCst), 0);
+}
+
+fn newer() -> Result<Reply, Error> {
+    let bytes: Arc<[u8]> = Arc::from(&b"newer"[..]);
+    Ok(Reply::Joined(Joined::Value { bytes, age_ms: 1, fresh_ms: 1_000 }))
+}
+
+async fn never(_: String) -> Result<Option<Bytes>, String> {
+    Err("it is cached".to_owned())
+}
+
+/// A get that went as far as it could, and is not looked at any more.
+fn begun(users: &Cached) -> Pin<Box<dyn Future<Output = Got> + Send>> {
+    let users = users.clone();
+    let mut getting = async move { users.get("42", never).await }.boxed();
+    assert!((&mut getting).now_or_never().is_none());
+    getting
+}
+
+/// Lost before: the lead lay where nobody looked, and no other process could load.
+#[tokio::test]
+async fn a_get_that_is_kept_and_not_polled_keeps_no_lead() {
+    let scene = Scene::new([lead(), published()], |builder| builder);
+    let deliveries = scene.holds_answers_back();
+    let (clock, loads) = (scene.clock.clone(), Arc::clone(&scene.loads));
+    let loader = move |_| async move {
+        loads.fetch_add(1, SeqCst);
+        clock.sleep(SECOND).await;
+        Ok::<_, String>(Some(Bytes::from_static(b"loaded")))
+    };
+    let mut getting = scene.users.get("42", loader).boxed();
+    assert!((&mut getting).now_or_never().is_none());
+    deliveries.add_permits(2);
+    scene.drive(2 * SECOND).await;
+    assert_eq!(scene.names(), ["JOIN", "PUBLISH"]);
+    assert_eq!(scene.loads.load(SeqCst), 1);
+    assert_eq!(text(getting.await), "loaded");
+}
+
+#[tokio::test]
+async fn a_hit_needs_nobody_but_its_caller() {
+    let scene = Scene::new([value()], |builder| builder);
+    assert_eq!(text(scene.users.get("42", never).now_or_never().unwrap()), "known");
+}
+
+#[tokio::test]
+async fn any_caller_that_waits_keeps_a_question_going() {
+    let scene = Scene::new([value()], |builder| builder);
+    let deliveries = scene.holds_answers_back();
+    let first = begun(&scene.users);
+    let second = scene.spawn_get();
+    settle().await;
+    deliveries.add_permits(1);
+    assert_eq!(text(second.await.unwrap()), "known");
+    assert_eq!(text(first.await), "known");
+    assert_eq!(scene.names(), ["JOIN"]);
+}
+
+#[tokio::test]
+async fn an_answer_from_before_a_caller_came_is_not_for_it() {
+    let scene = Scene::new([value(), newer()], |builder| builder);
+    let deliveries = scene.holds_answers_back();
+    let first = begun(&scene.users);
+    deliveries.add_permits(2);
+    assert_eq!(text(scene.users.get("42", never).await), "newer");
+    assert_eq!(text(first.await), "known");
+    assert_eq!(scene.names(), ["JOIN", "JOIN"]);
+}
+
+#[tokio::test]
+async fn a_question_that_all_callers_left_goes_on() {
+    let scene = Scene::new([lead(), lead(), published()], |builder| builder);
+    let deliveries = scene.holds_answers_back();
+    let first = scene.spawn_get();
+    settle().await;
+    first.abort();
+    deliveries.add_permits(3);
+    scene.drive(2 * SECOND).await;
+    let asked = scene.asked();
+    assert_eq!(scene.names(), ["JOIN", "JOIN", "PUBLISH"]);
+    assert!(asked.iter().all(|(_, token)| *token == asked[0].1), "what was granted is used");
+    assert_eq!(scene.loads.load(SeqCst), 1);
+}
+
+#[test]
+fn a_question_outlives_the_runtime_of_who_asked() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let scene = {
+        let _inside = second.enter();
+        Scene::new([lead(), newer()], |builder| builder)
+    };
+    let deliveries = scene.holds_answers_back();
+    let getting = {
+        let _inside = first.enter();
+        begun(&scene.users)
+    };
+    drop(first);
+    deliveries.add_permits(2);
+    let got = second.block_on(async { tokio::time::timeout(60 * SECOND, scene.users.get("42", never)).await });
+    assert_eq!(text(got.expect("in time")), "newer", "who joined asks by itself");
+    drop(getting);
+}
+
+#[tokio::test]
+async fn an_error_that_a_binding_gives_up_on_is_not_told_to_others() {
+    for (gives_up, told) in [(false, "PUBLISH"), (true, "ABANDON")] {
+        let scene = Scene::new([lead()], |builder| builder);
+        if gives_up {
+            scene.users.0.gave_up.set(|error| error.is::<String>()).unwrap();
+        }
+        let failed = scene.users.get("42", never).await.unwrap_err();
+        assert_eq!(failed, Failure::Inner(Arc::new("it is cached".to_owned())));
+        assert_eq!(scene.names()[..2], ["JOIN", told]);
+    }
+}
+
+/// A thread that ended amid a load failed those who shared it.
+#[tokio::test]
+async fn those_who_share_a_load_that_was_given_up_load_by_themselves() {
+    let scene = Scene::new([lead(), published(), lead(), published()], |builder| builder);
+    scene.users.0.gave_up.set(|error| error.is::<String>()).unwrap();
+    let deliveries = scene.holds_answers_back();
+    let users = scene.users.clone();
+    let first = tokio::spawn(async move { users.get("42", never).await });
+    settle().await;
+    let second = scene.spawn_get();
+    settle().await;
+    deliveries.add_permits(4);
+    scene.drive(2 * SECOND).await;
+    assert!(matches!(first.await.unwrap(), Err(Failure::Inner(_))));
+    assert_eq!(text(second.await.unwrap()), "load 1");
+    assert_eq!(scene.names(), ["JOIN", "ABANDON", "JOIN", "PUBLISH"]);
+}
+
+fn many(fresh_ms: i64) -> Result<Reply, Error> {
+    let bytes: Arc<[u8]> = Arc::from(&b"known"[..]);
+    let seen = Joined::Value { bytes, age_ms: 1_000 - fresh_ms, fresh_ms };
+    Ok(Reply::SeenMany(SeenMany(vec![Some(seen.clone()), Some(seen)])))
+}
+
+#[tokio::test]
+async fn what_was_invalidated_while_many_were_asked_for_is_not_kept() {
+    for is_invalidated in [false, true] {
+        let scene = Scene::new([many(1_000), newer()], |builder| builder.local_ttl(60 * SECOND));
+        let deliveries = scene.holds_answers_back();
+        let users = scene.users.clone();
+        let getting = tokio::spawn(async move { users.get_many(["42", "43"], never).await });
+        settle().await;
+        if is_invalidated {
+            scene.users.0.table.hear(&Invalidated::Key(b"resil:cache:user:{42}".to_vec()));
+        }
+        deliveries.add_permits(2);
+        assert!(getting.await.unwrap().unwrap().iter().all(Loaded::is_found));
+        let wanted = if is_invalidated { "newer" } else { "known" };
+        assert_eq!(text(scene.users.get("42", never).await), wanted);
+    }
+}
+
+#[tokio::test]
+async fn of_many_what_is_nearly_over_is_loaded_early_by_one() {
+    for (fresh_ms, asked) in [(102, vec!["MGET"]), (101, vec!["MGET", "JOIN", "JOIN"])] {
+        let scene = Scene::new([many(fresh_ms), value(), value()], |builder| builder.early(10));
+        assert_eq!(scene.users.get_many(["42", "43"], never).await.unwrap().len(), 2);
+        assert_eq!(scene.names(), asked);
+    }
 }
 
 #[tokio::test]

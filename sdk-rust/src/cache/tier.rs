@@ -22,7 +22,7 @@ pub(crate) struct Local {
 #[derive(Debug, Default)]
 pub(super) struct LocalTier {
     entries: HashMap<Arc<str>, TierEntry>,
-    /// Who came when; what was replaced meanwhile is recognised by its number.
+    /// The order of arrival; an entry that was replaced meanwhile is recognised by its number.
     order: VecDeque<(Arc<str>, u64)>,
     last_number: u64,
 }
@@ -40,6 +40,12 @@ pub(super) struct TierEntry {
 impl TierEntry {
     pub fn age(&self, now: Moment) -> Duration {
         self.age + now.saturating_sub(self.seen_at)
+    }
+
+    /// For how long it may still be served to who wants this of the tier.
+    pub fn left(&self, local: Local, now: Moment) -> Duration {
+        let since = now.saturating_sub(self.seen_at);
+        self.until.saturating_sub(now).min(local.ttl.saturating_sub(since))
     }
 }
 

@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::flight::LoaderError;
+use super::request::{LoaderError, Request};
 use super::tier::Rule;
-use super::{CacheEntry, Cached, Loaded};
+use super::{CacheEntry, Cached, CallOptions, Loaded};
 use crate::error::{Error, Failure};
 
 const VERSION_BYTES: usize = size_of::<u64>();
@@ -90,14 +90,20 @@ impl VersionedCached {
                 Ok(loaded.map(|Versioned { version, bytes }| CacheEntry::new(written(version, &bytes))))
             }
         };
-        let slot = super::slot(loader);
-        let loaded = self.0.fetch(key, Rule::AtLeast(version), &Arc::default(), None, &slot).await?;
+        let request = Request::new(CallOptions::default(), loader);
+        let loaded = self.0.fetch(key, Rule::AtLeast(version), None, &request).await?;
         let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
         // Where everybody loads alone nobody has checked it.
         match loaded.value() {
             Some(found) if found.version < version => Err(too_old(&self.0.0.meters.name).into()),
             _ => Ok(loaded),
         }
+    }
+
+    /// For a binding.
+    #[doc(hidden)]
+    pub fn give_up_on(&self, gave_up: fn(&dyn std::any::Any) -> bool) {
+        self.0.give_up_on(gave_up);
     }
 
     /// As [`Cached::invalidate`].
