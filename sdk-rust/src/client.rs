@@ -224,7 +224,7 @@ impl ConnectSettings {
     /// there, so that a service may start before it. One warning in the log names the address; [`Client::wait_ready`] waits.
     ///
     /// A connection that is lost is made again for ever, in the background: the first attempt comes within half a second, the
-    /// others about a second apart, spread at random. Meanwhile calls fail at once, or do what they are told to do while the server is
+    /// others about a second apart, spread at random. Meanwhile calls fail at once, or do what their settings say for while the server is
     /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
         self.validate()?;
@@ -285,6 +285,8 @@ pub(crate) struct ClientInner {
     pub holdings: Holdings,
     /// Leases of idempotent runs and of loads.
     pub leases: Leases,
+    /// What the server may have given to nobody, and has to hear of.
+    pub insisting: crate::insisting::PendingGiveBacks,
     /// Idempotent work that is asked for or done here.
     pub runs: Sharing,
     /// What caches of one name share.
@@ -322,6 +324,7 @@ impl Client {
             tasks: TaskTracker::new(),
             holdings: Holdings::default(),
             leases: Leases::default(),
+            insisting: crate::insisting::PendingGiveBacks::default(),
             runs: Sharing::default(),
             caches: Caches::default(),
             closing: CancellationToken::new(),
@@ -366,7 +369,7 @@ impl Client {
         self.0.options.home
     }
 
-    /// Tells hooks, and what this was connected with.
+    /// Reports it to hooks, and to `on_notice` of the settings.
     pub(crate) fn notify(&self, notice: &Notice) {
         notice.pass_on(self.home(), self.0.options.on_notice.as_deref());
     }

@@ -280,7 +280,7 @@ impl Error {
         }
     }
 
-    /// What somebody is told who is refused because the server is away.
+    /// The error of a call that is refused because the server is away.
     pub(crate) fn as_unavailable(&self) -> Self {
         match self {
             Self::BackendUnavailable(_) | Self::PermissionDenied(_) | Self::ModuleMissing => self.clone(),

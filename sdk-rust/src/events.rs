@@ -40,7 +40,7 @@ use crate::backend::redis::subscription::{Message, Subscription, SubscriptionEnd
 use crate::breaker::Core;
 use crate::cache::{CacheTable, Invalidated};
 use crate::client::{Client, WeakClient};
-use crate::policies::watch::{PolicyInbox, PolicyNews};
+use crate::policies::watch::{PolicyInbox, PolicyMessage};
 
 /// How long losses are listened for after the last holding: locks come and go.
 const LINGER: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ struct Wanted {
     policies: HashMap<String, Weak<Notify>>,
     /// Caches that keep values in this process, by channel.
     caches: HashMap<String, Weak<CacheTable>>,
-    /// Who watches all stored policies.
+    /// Those that watch all stored policies.
     watches: Vec<Weak<PolicyInbox>>,
     is_running: bool,
 }
@@ -121,7 +121,7 @@ impl Client {
     /// Somebody is about to wait.
     pub(crate) fn listen_for_waits(&self) {
         let Backend::Redis(redis) = self.backend() else { return };
-        // A cluster has no connection whose waits could be told apart from those of others.
+        // A cluster has no connection whose waits could be distinguished from those of others.
         if redis.bind() == Bind::None {
             return;
         }
@@ -166,7 +166,7 @@ impl Client {
         });
     }
 
-    /// `inbox` is told of every change of a stored policy, for as long as anybody has it.
+    /// `inbox` gets every change of a stored policy, until it is dropped.
     pub(crate) fn listen_to_policies(&self, inbox: &Arc<PolicyInbox>) {
         let inbox = Arc::downgrade(inbox);
         self.listen(|wanted| {
@@ -248,7 +248,7 @@ impl Events {
         }
     }
 
-    /// A new watch has to be told whether it is heard.
+    /// A new watch has to learn whether it is subscribed.
     async fn until_new_watch(&self) {
         while !self.has_new_watch() {
             self.changed.notified().await;
@@ -278,7 +278,7 @@ impl Events {
 }
 
 fn channels_of(table: &CacheTable) -> impl Iterator<Item = String> {
-    table.layout.name_keys().into_iter().map(|key| format!("{INVALIDATED}{key}"))
+    table.layout.name_keys().map(|key| format!("{INVALIDATED}{key}"))
 }
 
 fn losses_channel(client: &Client) -> String {
@@ -426,9 +426,9 @@ fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Mes
             _ => 0,
         };
         if let Some(client) = client.upgrade()
-            && let Some(news) = PolicyNews::read(&message.payload, own_db(&client))
+            && let Some(change) = PolicyMessage::read(&message.payload, own_db(&client))
         {
-            events.watches().iter().for_each(|inbox| inbox.put(news.clone()));
+            events.watches().iter().for_each(|inbox| inbox.put(change.clone()));
         }
         return;
     }

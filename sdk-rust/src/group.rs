@@ -108,7 +108,7 @@ impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
         self.begin(cancel, |_| task);
     }
 
-    /// Begins a task that is not dropped when the group is cancelled, but told so by the token, and waited for: it can put
+    /// Begins a task that is not dropped when the group is cancelled, but gets a cancelled token, and is waited for: it can put
     /// things in order. Only dropping the group drops it.
     pub fn spawn_with_token<Fut>(&mut self, task: impl FnOnce(CancellationToken) -> Fut + Send + 'static)
     where
@@ -204,7 +204,7 @@ fn outside() -> Error {
 
 impl<T, E> Drop for Group<T, E> {
     fn drop(&mut self) {
-        // The tasks themselves are aborted by their set; this is for whatever they told about the token.
+        // The tasks themselves are aborted by their set; this is for work that they gave the token to.
         self.cancel.cancel();
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::WhyAway;
+use crate::dead_letters::DeathReason;
 use crate::error::Error;
 use crate::settings::moment_text;
 use crate::telemetry::{Event, Home, Interest, emit};
@@ -58,23 +59,44 @@ pub enum Notice {
     Back { address: String },
     /// An attempt under a stored policy took longer than its ticket lasts: nobody counted it. Once for each version of the policy.
     Outlived { policy: Arc<str>, took: Duration },
+    /// The broker of a source or publisher cannot be reached, or refuses: which queue, stream or table, and where. No password is in it.
+    SourceAway { name: Arc<str>, address: String, reason: String },
+    /// It is used again.
+    SourceBack { name: Arc<str>, address: String },
+    /// A message of the worker of this name is dead: the ledger has its error.
+    Dead { worker: Arc<str>, id: String, deaths: u32, reason: DeathReason },
+    /// The ledger refuses a message of the worker of this name, which stays with its source.
+    NotRecorded { worker: Arc<str>, id: String, reason: String },
 }
 
 /// What [`ConnectSettings::on_notice`](crate::ConnectSettings::on_notice) takes.
 pub(crate) type OnNotice = dyn Fn(&Notice) + Send + Sync;
 
 impl Notice {
-    /// Tells hooks, and what the client was connected with.
+    /// Reports it to hooks, and to `on_notice` of the client's settings.
     pub(crate) fn pass_on(&self, home: Home, hear: Option<&OnNotice>) {
-        emit(Interest::Happenings, home, || match self.clone() {
-            Self::Away { address, reason } => Event::Away { address, reason },
-            Self::Refused { address, reason } => Event::Refused { address, reason },
-            Self::Back { address } => Event::Back { address },
-            Self::Outlived { policy, took } => Event::Outlived { name: policy, took },
-        });
+        // What the ledger refuses comes again each minute: for the log alone.
+        if !matches!(self, Self::NotRecorded { .. }) {
+            emit(Interest::Happenings, home, || self.event());
+        }
         if let Some(hear) = hear {
             // A fault of the listener is not the client's.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hear(self)));
+        }
+    }
+
+    fn event(&self) -> Event {
+        match self.clone() {
+            Self::Away { address, reason } | Self::SourceAway { address, reason, .. } => {
+                Event::Away { address, reason }
+            }
+            Self::Refused { address, reason } => Event::Refused { address, reason },
+            Self::NotRecorded { worker, reason, .. } => Event::Refused { address: worker.to_string(), reason },
+            Self::Back { address } | Self::SourceBack { address, .. } => Event::Back { address },
+            Self::Outlived { policy, took } => Event::Outlived { name: policy, took },
+            Self::Dead { worker, id, deaths, reason } => {
+                Event::Dead { name: worker, id, deaths, reason: reason.text() }
+            }
         }
     }
 }

@@ -155,6 +155,7 @@ pub mod health;
 pub(crate) mod holding;
 pub mod http;
 pub mod idempotency;
+pub(crate) mod insisting;
 pub(crate) mod isolate;
 pub(crate) mod keys;
 pub(crate) mod leases;

@@ -337,7 +337,7 @@ impl Policies {
                     limit: LISTED_AT_ONCE,
                     ..all
                 };
-                let rows = match redis.list(call, usize::MAX).await {
+                let rows = match redis.list(call, usize::MAX, None).await {
                     // The server is too old for it, or this user may not.
                     Err(Error::ModuleMissing | Error::PermissionDenied(_)) => {
                         return redis.scan(&pattern, "resil-pol").await.map(names);

@@ -5,8 +5,7 @@
 //! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Waiters are served by
 //! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
 //! when a permit is gone.
-//!
-//! Every task that waits stands in the server's queue, so order and `max_queue` hold for the whole fleet.
+//! Every task that waits is in the server's queue, so order and `max_queue` hold for the whole fleet.
 //!
 //! ```
 //! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
@@ -222,7 +221,7 @@ impl SharedBulkhead {
         done
     }
 
-    /// Who is inside and who waits.
+    /// Its holders and its waiters.
     pub async fn info(&self) -> Result<Info, Error> {
         let call = InfoCall { key: self.want.key.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
         Info::read(self.client.backend().call(&Command::BulkheadInfo(call)).await?)

@@ -1,7 +1,7 @@
 //! For tests: a clock to drive, a script to play, raw commands.
 //!
 //! - [`Clock::driven`]: time that stands still until the test lets it go on.
-//! - [`Script`]: a server that says what it is told, and remembers what it was asked.
+//! - [`Script`]: a server with the replies that a test lists. It remembers the commands.
 //! - `memory://` is often all that a test needs: the same state machines as in the server.
 //! - [`raw`]: a command as words.
 

@@ -55,7 +55,11 @@ impl Said {
     }
 
     fn has(&self, part: &str) -> bool {
-        self.0.lock().unwrap().iter().any(|line| line.contains(part))
+        self.any(|line| line.contains(part))
+    }
+
+    fn any(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        self.0.lock().unwrap().iter().any(|line| is_it(line))
     }
 }
 
@@ -144,7 +148,8 @@ async fn connect_elsewhere(client: &Client, said: &Said) {
     let outbox = OutboxSettings::new("postgres://shop:hunter2@127.0.0.1:1/shop");
     said.debug("settings", &outbox);
     let claims = OutboxSource::new(client, outbox).unwrap();
-    until("both are tried", || said.has("a queue cannot be consumed") && said.has("an outbox cannot be read")).await;
+    let is_away = |name: &str| said.any(|line| line.contains("the broker is away") && line.contains(name));
+    until("both are tried", || is_away("name=\"orders\"") && is_away("name=\"resil_outbox\"")).await;
     said.debug("a source", &source);
     said.debug("a publisher", &publisher);
     said.debug("its health", &publisher.health());

@@ -68,6 +68,15 @@ impl Backend {
         }
     }
 
+    /// The same; it is sent although nobody may wait for the reply any more.
+    pub async fn call_to_the_end<'a>(&'a self, command: Command<'a>) -> Result<Reply, Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.begin_to_the_end(command).await,
+            _ => self.call(&command).await,
+        }
+    }
+
     /// The same for what is worth nothing after `bound`.
     pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         match self {
@@ -109,7 +118,7 @@ impl Backend {
         }
     }
 
-    /// Whether every caller stands in the queue of the backend. Else a wait costs a connection, and of those who want the same one
+    /// Whether every caller waits in the queue of the backend. Else a wait costs a connection, and of those who want the same one
     /// asks for all.
     pub fn queues_everybody(&self) -> bool {
         match self {
@@ -143,6 +152,10 @@ impl Backend {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.bind(),
+            // Nothing hangs on a connection that is away, as with a server.
+            Self::Scripted(script) if *script.reach().borrow() == Reach::Here => {
+                script.lines.lock().connection.map_or(Bind::None, Bind::to)
+            }
             _ => Bind::None,
         }
     }

@@ -189,6 +189,11 @@ fn server_urls(url: &str) -> Result<Vec<String>, Error> {
         None => (rest, ""),
     };
     let (user, hosts) = hosts_end.rsplit_once('@').map_or(("", hosts_end), |(user, hosts)| (user, hosts));
+    if user.contains('@') {
+        return Err(invalid(
+            "it has more than one @; one user and one password for all servers stand once, before the first host, and a @ in them is %40",
+        ));
+    }
     let at = if user.is_empty() { "" } else { "@" };
     let hosts: Vec<String> = hosts.split(',').map(with_port).collect();
     if hosts.iter().any(|host| host.starts_with(':')) {
@@ -241,6 +246,7 @@ mod tests {
         assert!(refused("redis+quorum://a,b").contains("names 2 servers"));
         assert!(refused("redis+quorum://a,b,b:6379").contains("twice"));
         assert!(refused("redis+quorum://a,b,").contains("host is missing"));
+        assert!(refused("redis+quorum://u:one@a,u:two@b,u:three@c").contains("stand once, before the first host"));
         let many = vec!["h"; 16].iter().enumerate().map(|(at, h)| format!("{h}{at}")).collect::<Vec<_>>().join(",");
         assert!(refused(&format!("redis+quorum://{many}")).contains("from 3 to 15"));
     }

@@ -1,4 +1,4 @@
-//! A backend that says what a test told it to say, in that order, and remembers what it was asked.
+//! A backend with the replies that a test lists, in that order. It remembers the commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,10 +31,12 @@ impl std::fmt::Debug for Answering {
 pub(crate) struct Lines {
     /// What is to be said; when nothing is left, the backend is away.
     pub answers: VecDeque<Result<Reply, Error>>,
-    /// Who answers instead of the script.
+    /// Replies instead of the script.
     pub by: Option<Answering>,
     /// Each answer takes one before it is given; while there is none it is on its way.
     pub deliveries: Option<Arc<Semaphore>>,
+    /// The connection that holdings hang on, if there is one.
+    pub connection: Option<u64>,
     /// What was asked, in words.
     pub asked: Vec<Vec<Vec<u8>>>,
 }

@@ -20,7 +20,7 @@ use super::permit::{Permit, Way};
 use super::sending::Sender;
 use super::settings::{CheckedSettings, CountingMode};
 use super::state::{Snapshot, State, Transition, admits_all};
-use super::view::{Belief, News, Question, ReplyOf, Tag, View};
+use super::view::{Belief, Question, ReplyOf, StateReply, Tag, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -152,7 +152,7 @@ impl Core {
         *self.admit_asked.lock() = Some(sent);
         self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
-        let tag = self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Admit }, question);
+        let tag = self.hear(StateReply { state, generation, retry_after_ms, from: ReplyOf::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
             Some(tag) if admits_all(state) && self.options.mode == CountingMode::Batched => Way::Here(tag),
@@ -202,7 +202,7 @@ impl Core {
         let snapshot = self.ask_state().await?;
         let Snapshot { state, generation, retry_after, .. } = snapshot;
         let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-        self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
+        self.hear(StateReply { state, generation, retry_after_ms, from: ReplyOf::State }, question);
         Ok(snapshot)
     }
 
@@ -266,7 +266,7 @@ impl Core {
         Error::CircuitOpen { name: Arc::clone(&self.name), retry_after }
     }
 
-    /// Tells the server what a call under its permit came to; seen through even if the caller stops waiting.
+    /// Reports to the server what a call under its permit came to; seen through even if the caller stops waiting.
     pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         // Here, where the call was made: what is seen through may go on elsewhere.
         let about = correlation::current();
@@ -297,7 +297,7 @@ impl Core {
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
         if let Ok(Reply::Counted(counted)) = self.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
-            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Other }, question);
+            self.hear(StateReply { state, generation, retry_after_ms, from: ReplyOf::Other }, question);
         }
     }
 
@@ -319,11 +319,11 @@ impl Core {
     }
 
     /// The server said something: it is there, and what it says holds.
-    pub(super) fn hear(&self, news: News, question: Question) -> Option<Tag> {
+    pub(super) fn hear(&self, state_reply: StateReply, question: Question) -> Option<Tag> {
         if self.local.load().is_some() {
             self.local.store(None);
         }
-        let heard = self.view.hear(news, question, self.options.trust);
+        let heard = self.view.hear(state_reply, question, self.options.trust);
         if let Some(transition) = heard.transition {
             self.tell(&transition);
         }

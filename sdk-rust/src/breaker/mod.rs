@@ -67,7 +67,7 @@ pub use self::permit::Permit;
 use self::settings::CheckedSettings;
 pub use self::settings::{BreakerSettings, CountingMode};
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
-use self::view::{News, ReplyOf};
+use self::view::{ReplyOf, StateReply};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -272,8 +272,8 @@ impl Breaker {
         match core.backend().call(&command).await? {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 // It does not say until when; the next call asks.
-                let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
-                core.hear(news, question);
+                let state_reply = StateReply { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
+                core.hear(state_reply, question);
                 core.view.ask();
                 Ok(state)
             }
@@ -306,7 +306,7 @@ fn number(answer: &Reply) -> Result<bool, Error> {
     }
 }
 
-/// What a breaker is told of a call that came to this.
+/// The report to a breaker of a call that came to this.
 #[inline]
 pub(crate) fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
     match result {

@@ -1,4 +1,4 @@
-//! Leave to make one call, to be told what came of it.
+//! A permit to make one call, which takes its outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::correlation;
 use crate::error::Failure;
 use crate::policy::classify::Classify;
 
-/// How a call was admitted, so who is told about it.
+/// How a call was admitted, and so where its outcome goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     /// By this process, while closed: counted here, and sent in a batch.
@@ -23,7 +23,7 @@ pub(super) enum Way {
     Server(ServerPermit),
     /// By the machine in this process: the server is away.
     Local(ServerPermit),
-    /// Nobody is told.
+    /// To nobody.
     Uncounted,
 }
 

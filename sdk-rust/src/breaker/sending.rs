@@ -4,7 +4,7 @@
 //! not answered keeps its number and is sent again by the next call; the server counts it once. A number is never
 //! used for another batch.
 //!
-//! A task does the sending: after the flush interval, or at once when it is told to hurry. It lives while something is
+//! A task does the sending: after the flush interval, or at once when there is a hurry. It lives while something is
 //! unsent, and no longer. A call that begins while a failure is unsent does it itself, see
 //! [`settle`](Core::settle).
 
@@ -21,7 +21,7 @@ use resil_wire::command::{Command, Reply};
 use super::batch::CountedOutcome;
 use super::core::Core;
 use super::finish::in_background;
-use super::view::{News, ReplyOf, Tag};
+use super::view::{ReplyOf, StateReply, Tag};
 use crate::error::Error;
 
 /// How often a task tries to send before it leaves it to the next call: by then the server is away.
@@ -83,7 +83,7 @@ impl Core {
         let is_due = outcome.is_failure || calls >= self.batch;
         if is_due && self.is_memory {
             // Nothing to wait for, unless somebody else is at it. Tried and not awaited: a task that has used up its turn with
-            // the runtime would be told to wait for a lock that is free.
+            // the runtime would have to wait for a lock that is free.
             if let Ok(mut sender) = self.sender.try_lock()
                 && self.flush_as(&mut sender).now_or_never().is_some()
             {
@@ -191,8 +191,9 @@ impl Core {
             self.view.release();
         }
         let (state, generation) = (counted.state, counted.generation);
-        let news = News { state, generation, retry_after_ms: counted.retry_after_ms, from: ReplyOf::Tally };
-        self.hear(news, question);
+        let state_reply =
+            StateReply { state, generation, retry_after_ms: counted.retry_after_ms, from: ReplyOf::Tally };
+        self.hear(state_reply, question);
         if self.view.tag() != sender.tag && !sender.queue.is_empty() {
             sender.drop_all();
             self.view.release();

@@ -76,7 +76,7 @@ pub(super) struct Question {
 
 /// What an answer says.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct News {
+pub(super) struct StateReply {
     pub state: State,
     pub generation: u64,
     pub retry_after_ms: i64,
@@ -188,31 +188,33 @@ impl View {
         self.0.lock().state
     }
 
-    pub fn hear(&self, news: News, question: Question, trust: Duration) -> Accepted {
+    pub fn hear(&self, state_reply: StateReply, question: Question, trust: Duration) -> Accepted {
         let mut seen = self.0.lock();
-        let is_newer = news.generation >= seen.generation || question.heard == seen.heard;
+        let is_newer = state_reply.generation >= seen.generation || question.heard == seen.heard;
         if !is_newer && seen.state.is_some() {
             return Accepted { tag: None, transition: None };
         }
         seen.heard += 1;
-        let is_new = seen.state.is_none() || news.generation != seen.generation;
+        let is_new = seen.state.is_none() || state_reply.generation != seen.generation;
         if is_new {
             // What is unsent belongs to no generation any more.
             (seen.tag, seen.unsent) = (seen.tag + 1, Counts::default());
         }
         let transition = match seen.state {
-            Some(previous) if previous != news.state => {
-                Some(Transition { previous, new: news.state, generation: news.generation })
+            Some(previous) if previous != state_reply.state => {
+                Some(Transition { previous, new: state_reply.state, generation: state_reply.generation })
             }
             _ => None,
         };
-        (seen.state, seen.generation) = (Some(news.state), news.generation);
-        let retry_after = millis(news.retry_after_ms);
+        (seen.state, seen.generation) = (Some(state_reply.state), state_reply.generation);
+        let retry_after = millis(state_reply.retry_after_ms);
         seen.retry_at = retry_after.map(|wait| question.sent + wait);
         let trusted = question.sent + trust;
-        let gate = match (news.state, seen.retry_at) {
+        let gate = match (state_reply.state, seen.retry_at) {
             // Our options may have gone with what was there before: the next call brings them along.
-            (state, _) if admits_all(state) && is_new && matches!(news.from, ReplyOf::Tally | ReplyOf::State) => {
+            (state, _)
+                if admits_all(state) && is_new && matches!(state_reply.from, ReplyOf::Tally | ReplyOf::State) =>
+            {
                 BelievedUntil::Ask
             }
             (state, _) if admits_all(state) => BelievedUntil::Closed(trusted),

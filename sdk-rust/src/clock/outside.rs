@@ -50,5 +50,5 @@ fn drive(clock: &Clock, begun: Instant) {
     }
 }
 
-/// Who drives a clock by the machine's time, if anybody does.
+/// The thread that drives a clock by the machine's time, if there is one.
 pub(super) type Driver = OnceLock<Thread>;

@@ -1,4 +1,4 @@
-//! An error that went through another language, and comes back as what a binding can tell of it.
+//! An error that went through another language, and comes back as what a binding knows of it.
 //!
 //! A policy around a policy judges an error by its code and by when to come back. Both survive; numbers that nobody judges
 //! by (how long it was waited, how many attempts there were) do not.

@@ -12,7 +12,7 @@
 //!
 //! # The state
 //! A table of the calls under way, weakly held: the futures of the callers keep a call alive and drive it, no task does. A call
-//! leaves the table before its answer is told.
+//! leaves the table before its response is handed out.
 //!
 //! ```
 //! use resil::grpc::GrpcPolicy;
@@ -194,7 +194,7 @@ impl GrpcPolicy {
     }
 }
 
-/// A call's place in the table; it leaves with the call, however that ends.
+/// A call's entry in the table; it leaves with the call, however that ends.
 struct CallLead {
     flights: Arc<SharedCalls>,
     key: Key,

@@ -1,6 +1,6 @@
 //! Errors as statuses of tonic, and which statuses are worth another attempt.
 //!
-//! A status made from an error carries its code (`resil-code`), and tells gRPC clients when to come back, or not to
+//! A status made from an error carries its code (`resil-code`), and says when a gRPC client may come back, or not to
 //! (`grpc-retry-pushback-ms`, gRFC A6): a caller that exhausted all attempts does not want the next hop to begin with them anew.
 //! Going the other way, a server that says so is obeyed.
 
@@ -45,7 +45,7 @@ impl From<&Error> for Status {
         if !code.is_retryable() {
             metadata.insert(PUSHBACK_KEY, MetadataValue::from(-1_i32));
         } else if let Some(wait) = error.retry_after() {
-            // Rounded up: nobody is told to come too early.
+            // Rounded up, so that no client comes too early.
             let wait_ms = wait.as_nanos().div_ceil(1_000_000);
             metadata.insert(PUSHBACK_KEY, MetadataValue::from(i32::try_from(wait_ms).unwrap_or(i32::MAX)));
         }

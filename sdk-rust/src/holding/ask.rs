@@ -12,7 +12,7 @@
 //!                                     no answer: again ──┘          └── the time is over
 //! ```
 //! While somebody listens for verdicts anyway, the first question is left out: a call that waits is answered at once if it can be.
-//! Where a wait costs a connection, those who want the same stand in a [line](super::line) of this process, and its head asks.
+//! Where a wait costs a connection, callers that want the same wait in a [queue](super::caller_queue) of this process, and its head asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, Wait};
 use resil_wire::lock::{AcquireCall, Acquired, Taken};
 
-use super::line::{Arrived, QueueKey, Turn};
+use super::caller_queue::{Arrived, QueueKey, Turn};
 use super::release::{PendingRelease, Release};
 use super::{Binding, Grant, Holding, HoldingKind, PendingRenewal, Renewal, from_ms, span, trusted_until};
 use crate::backend::Backend;
@@ -172,7 +172,7 @@ impl Want {
         }
     }
 
-    fn line(&self) -> (QueueKey, usize) {
+    fn queue(&self) -> (QueueKey, usize) {
         let (priority, most) = match self.claim {
             Claim::Exclusive | Claim::Shared => (0, usize::MAX),
             Claim::Permit { queue, priority, .. } => (priority, queue as usize),
@@ -259,13 +259,13 @@ async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Durati
     #[cfg(feature = "redis")]
     if let Backend::Quorum(quorum) = client.backend() {
         let waits = !wait.is_zero();
-        let _turn = if waits { Some(asking.stand().await?) } else { None };
+        let _turn = if waits { Some(asking.join_queue().await?) } else { None };
         return Box::pin(super::quorum::ask(&asking, quorum, waits)).await;
     }
     if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
         return asking.ask(Patience::Once, None).await;
     }
-    let turn = if client.backend().queues_everybody() { None } else { Some(asking.stand().await?) };
+    let turn = if client.backend().queues_everybody() { None } else { Some(asking.join_queue().await?) };
     asking.ask(Patience::Waits, turn).await
 }
 
@@ -282,7 +282,7 @@ impl Acquisition<'_> {
     }
 
     /// Until the last word has to be there. A grant that came in during the slack has used some of it.
-    fn left_with_slack(&self) -> Duration {
+    pub fn left_with_slack(&self) -> Duration {
         self.until.saturating_add(SLACK).saturating_sub(self.client.clock().now())
     }
 
@@ -291,21 +291,21 @@ impl Acquisition<'_> {
     }
 
     /// Waits for the turn in this process.
-    async fn stand(&self) -> Result<Turn<'_>, Error> {
-        let (key, most) = self.want.line();
-        let mut stand = std::pin::pin!(self.client.inner().holdings.lines.stand(key, most));
+    async fn join_queue(&self) -> Result<Turn<'_>, Error> {
+        let (key, most) = self.want.queue();
+        let mut turn = std::pin::pin!(self.client.inner().holdings.queues.join(key, most));
         // Nobody before it is the usual case, and needs no timer.
-        let at_once = futures_util::future::poll_immediate(&mut stand).await;
-        let stood = match at_once {
-            Some(stood) => stood,
+        let at_once = futures_util::future::poll_immediate(&mut turn).await;
+        let joined = match at_once {
+            Some(joined) => joined,
             None => tokio::select! {
                 biased;
-                stood = stand => stood,
+                joined = turn => joined,
                 () = self.client.patience().cancelled() => return Err(Error::ShuttingDown),
                 () = self.client.clock().sleep(self.left()) => return Err(self.refused(None)),
             },
         };
-        stood.map_err(|_| self.refused(None))
+        joined.map_err(|_| self.refused(None))
     }
 
     /// Asks the server, at once or waiting there. The turn, where there is one, is passed on when it is answered.

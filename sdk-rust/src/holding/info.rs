@@ -1,4 +1,4 @@
-//! Who holds and who waits, as INFO tells it.
+//! Holders and waiters, as INFO shows them.
 
 use std::time::Duration;
 

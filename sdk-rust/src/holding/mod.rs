@@ -29,10 +29,10 @@
 //! 3. A renewal is never sent after the release was begun.
 
 pub(crate) mod ask;
+pub(crate) mod caller_queue;
 mod held;
 pub mod info;
 mod kind;
-pub(crate) mod line;
 #[cfg(feature = "redis")]
 mod quorum;
 pub(crate) mod release;
@@ -111,7 +111,7 @@ pub(crate) struct Holding {
     lost: CancellationToken,
     why_lost: OnceLock<Loss>,
     ended: AtomicBool,
-    /// Who counts it, from when it was handed to somebody on.
+    /// Its meter, from when it was handed out.
     meters: OnceLock<Arc<HoldingMeters>>,
     is_counted_as_over: AtomicBool,
     /// How many guards of the same task share it.
@@ -330,7 +330,7 @@ impl Holding {
         (self.believed(lease) / 6).max(LEAST)
     }
 
-    /// The same, of what nobody has been told of yet: it is not too late even if the deadline has passed.
+    /// The same, of a grant that was not handed out yet: it is not too late even if the deadline has passed.
     pub async fn renew_unseen(&self, lease: Duration) -> Result<(), Error> {
         self.renew_as(lease, PendingRenewal::begin_unseen(self, lease)).await
     }
@@ -401,7 +401,7 @@ impl<'a> PendingRenewal<'a> {
         Self { holding, sent }
     }
 
-    /// Of what nobody has been told of yet.
+    /// Of a grant that was not handed out yet.
     pub fn begin_unseen(holding: &'a Holding, lease: Duration) -> Self {
         holding.believe_until(Moment::MAX);
         Self::begin(holding, lease)
@@ -410,7 +410,7 @@ impl<'a> PendingRenewal<'a> {
     fn granted(self, lease: Duration) -> Result<(), Error> {
         let holding = self.holding;
         let terms = holding.terms.lock();
-        // Too late: callers were told meanwhile that it is not held, and so it stays.
+        // Too late: callers have seen that it is not held, and so it stays.
         if holding.client.clock().now() >= holding.deadline() {
             drop(terms);
             holding.lose("its lease ended before the answer to a renewal came");

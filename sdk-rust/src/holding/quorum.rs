@@ -6,6 +6,7 @@
 //! - A lock is handed over only if a majority acknowledged its fence and a part of the lease is left, counted from before the first
 //!   question. Whatever else may have been granted is released at every server, on the connection that asked for it.
 //! - Nobody waits for a server that is slow or gone, while a majority replies.
+//! - A caller that waits has its answer within its time, whatever servers do, and a moment more for the reply that is on its way.
 //! - A caller that waits asks again after a random pause: full jitter, up to [`PAUSE_MOST`].
 //! - A renewal goes to all servers. One that came back without the lock is asked for it again by the same owner.
 
@@ -45,7 +46,7 @@ fn moment(instant: Instant) -> Moment {
     Duration::from_micros(instant.as_us().unsigned_abs())
 }
 
-/// Who asks for what.
+/// The owner, and what it asks for.
 #[derive(Clone, Copy)]
 struct NodeQuestion<'a> {
     key: &'a [u8],
@@ -60,9 +61,14 @@ enum NodeReply {
     Raising(Raising),
 }
 
-impl NodeQuestion<'_> {
-    /// Asks one server. An error that a later attempt does not mend is kept.
-    async fn ask(self, quorum: &Quorum, at: usize, fence: Option<u64>) -> (usize, NodeReply, Option<Error>) {
+impl<'a> NodeQuestion<'a> {
+    /// Asks one server: the question is handed in before this returns. An error that a later attempt does not mend is kept.
+    fn ask(
+        self,
+        quorum: &'a Quorum,
+        at: usize,
+        fence: Option<u64>,
+    ) -> impl Future<Output = (usize, NodeReply, Option<Error>)> + 'a {
         let Self { key, owner, lease, meta } = self;
         let span = span(lease);
         let command = match fence {
@@ -80,26 +86,33 @@ impl NodeQuestion<'_> {
                 raise: fence,
             }),
         };
-        let reply = match quorum.servers.get(at) {
-            Some(server) => server.call_within(&command, Quorum::patience(lease)).await,
-            None => Err(NO_MAJORITY),
-        };
-        let is_acquire = fence.is_none();
-        let failed = if is_acquire { NodeReply::Asked(Asked::Failed) } else { NodeReply::Raising(Raising::Failed) };
-        match reply {
-            Ok(Reply::Acquired(Acquired::Granted { fence, .. })) if is_acquire => {
-                (at, NodeReply::Asked(Asked::Granted { fence }), None)
-            }
-            Ok(Reply::Acquired(_)) if is_acquire => (at, NodeReply::Asked(Asked::Taken), None),
-            Ok(Reply::Renewed(Renewed::Granted { .. })) => (at, NodeReply::Raising(Raising::Raised), None),
-            Ok(Reply::Renewed(Renewed::Lost(reason))) => (at, NodeReply::Raising(Raising::Lost(reason)), None),
-            Ok(other) => (at, failed, Some(unexpected(&other))),
-            Err(Error::BackendUnavailable(TOO_FAR_AHEAD)) if !is_acquire => {
-                (at, NodeReply::Raising(Raising::TooFarAhead), None)
-            }
-            Err(Error::BackendUnavailable(_)) => (at, failed, None),
-            Err(error) => (at, failed, Some(error)),
+        let asked = quorum.servers.get(at).map(|server| server.begin_within(command, Quorum::patience(lease)));
+        async move {
+            let reply = match asked {
+                Some(asked) => asked.await,
+                None => Err(NO_MAJORITY),
+            };
+            read(at, fence.is_none(), reply)
         }
+    }
+}
+
+/// What a server said to ACQUIRE, or to RENEW ... RAISE.
+fn read(at: usize, is_acquire: bool, reply: Result<Reply, Error>) -> (usize, NodeReply, Option<Error>) {
+    let failed = if is_acquire { NodeReply::Asked(Asked::Failed) } else { NodeReply::Raising(Raising::Failed) };
+    match reply {
+        Ok(Reply::Acquired(Acquired::Granted { fence, .. })) if is_acquire => {
+            (at, NodeReply::Asked(Asked::Granted { fence }), None)
+        }
+        Ok(Reply::Acquired(_)) if is_acquire => (at, NodeReply::Asked(Asked::Taken), None),
+        Ok(Reply::Renewed(Renewed::Granted { .. })) => (at, NodeReply::Raising(Raising::Raised), None),
+        Ok(Reply::Renewed(Renewed::Lost(reason))) => (at, NodeReply::Raising(Raising::Lost(reason)), None),
+        Ok(other) => (at, failed, Some(unexpected(&other))),
+        Err(Error::BackendUnavailable(TOO_FAR_AHEAD)) if !is_acquire => {
+            (at, NodeReply::Raising(Raising::TooFarAhead), None)
+        }
+        Err(Error::BackendUnavailable(_)) => (at, failed, None),
+        Err(error) => (at, failed, Some(error)),
     }
 }
 
@@ -107,10 +120,28 @@ impl NodeQuestion<'_> {
 pub(super) async fn ask(asking: &Acquisition<'_>, quorum: &Quorum, waits: bool) -> Result<Arc<Holding>, Error> {
     let (client, want) = (asking.client, asking.want);
     let mut most = PAUSE_FIRST;
+    // Whether the attempt before this one found no majority.
+    let mut was_away = None;
     loop {
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().name);
         let unknown = PendingRelease::new(Release::of_unknown(client, want, &owner));
-        let refused = match attempt(client, quorum, want, &owner).await {
+        let attempting = attempt(client, quorum, want, &owner);
+        let attempted = if waits {
+            tokio::select! {
+                biased;
+                attempted = attempting => attempted,
+                // Slow replies are not a server that is away: what the attempt before found still holds.
+                () = client.clock().sleep(asking.left_with_slack()) => {
+                    Err(match was_away.unwrap_or_else(|| quorum.why_away().is_some()) {
+                        true => NO_MAJORITY,
+                        false => taken(want),
+                    })
+                }
+            }
+        } else {
+            attempting.await
+        };
+        let refused = match attempted {
             Ok((fence, deadline)) => {
                 let grant = Grant { fence: Some(fence), lease: want.lease, deadline, is_open: false };
                 let holding = Arc::new(Holding::new(client, want, (id, owner), &grant));
@@ -121,14 +152,17 @@ pub(super) async fn ask(asking: &Acquisition<'_>, quorum: &Quorum, waits: bool) 
             Err(error) => error,
         };
         let is_away = matches!(refused, Error::BackendUnavailable(_));
+        was_away = Some(is_away);
         if want.away == Away::Open && (is_away || refused.says_away()) {
             return Ok(asking.open(id));
         }
         let may_help = is_away || matches!(refused, Error::LockTimeout { .. });
         let left = asking.left();
         if !waits || !may_help || left.is_zero() {
-            // Released before the caller is told, as far as the servers reply; what is left goes on in the background.
-            within(client, Quorum::patience(want.lease), unknown).await;
+            // Released before the caller gets the error, as far as the servers reply; what is left goes on in the background.
+            let patience = Quorum::patience(want.lease);
+            let bound = if waits { patience.min(asking.left_with_slack()) } else { patience };
+            within(client, bound, unknown).await;
             return Err(match refused {
                 Error::LockTimeout { .. } => asking.refused(None),
                 other => other,
@@ -153,6 +187,10 @@ async fn within(client: &Client, bound: Duration, release: PendingRelease) {
     }
 }
 
+fn taken(want: &Want) -> Error {
+    Error::LockTimeout { name: Arc::clone(&want.name), waited: Duration::ZERO, retry_after: None }
+}
+
 /// One attempt. The error is `LockTimeout` if others have it.
 async fn attempt(client: &Client, quorum: &Quorum, want: &Want, owner: &[u8]) -> Result<(u64, Moment), Error> {
     let clock = client.clock();
@@ -169,8 +207,7 @@ async fn attempt(client: &Client, quorum: &Quorum, want: &Want, owner: &[u8]) ->
                 return lock.fence().map(|fence| (fence, moment(until))).ok_or(NO_MAJORITY);
             }
             QuorumVerdict::Unheld(Unheld::Taken | Unheld::Broken) => {
-                let name = Arc::clone(&want.name);
-                return Err(Error::LockTimeout { name, waited: Duration::ZERO, retry_after: None });
+                return Err(taken(want));
             }
             QuorumVerdict::Unheld(Unheld::Unreachable | Unheld::Late) => return Err(lasting.unwrap_or(NO_MAJORITY)),
         }
@@ -231,12 +268,13 @@ pub(super) async fn renew(
 
 /// Releases at all servers; waits for a majority of replies. `Ok` is how long it was held.
 ///
-/// It is sent to the others as well, although nobody waits for their replies: else a lease would stay there that nobody holds.
+/// It is handed in for all of them before the first reply is looked at, and sent to the others although nobody waits for their
+/// replies: else a lease would stay there that nobody holds.
 pub(super) async fn release(quorum: &Quorum, call: OwnedCall<'_>) -> Result<Option<Duration>, Error> {
     // By owner, whatever fence it has at each server.
     let command = Command::LockRelease(OwnedCall { fence: None, ..call });
     let mut replies: FuturesUnordered<_> =
-        quorum.servers.iter().map(|server| server.call_sent_anyway(&command)).collect();
+        quorum.servers.iter().map(|server| server.begin_to_the_end(command.clone())).collect();
     let (mut replied, mut released) = (0, 0);
     let (mut held, mut lasting) = (Duration::ZERO, None);
     while let Some(reply) = replies.next().await {

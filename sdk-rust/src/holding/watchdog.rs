@@ -26,7 +26,7 @@ use resil_core::lock::Reason;
 use resil_core::waited::Ending;
 use tokio::sync::Notify;
 
-use super::line::CallerQueues;
+use super::caller_queue::CallerQueues;
 use super::release::Release;
 use super::{Holding, HoldingKind, Loss, Renewal};
 use crate::backend::Backend;
@@ -49,8 +49,8 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(crate) struct Holdings {
     table: Mutex<HoldingTable>,
     wake: Notify,
-    pub lines: CallerQueues,
-    /// Tells apart the owners of processes that have the same name.
+    pub queues: CallerQueues,
+    /// Distinguishes the owners of processes that have the same name.
     salt: u64,
     last_id: AtomicU64,
     /// Whether losses in memory are heard.
@@ -110,7 +110,7 @@ impl Default for Holdings {
         Self {
             table: Mutex::default(),
             wake: Notify::new(),
-            lines: CallerQueues::default(),
+            queues: CallerQueues::default(),
             salt: rand::random(),
             last_id: AtomicU64::new(0),
             hears: OnceLock::new(),
@@ -179,7 +179,7 @@ impl Holdings {
         holding.lose_as(Loss { reason: reason.text(), by_server: true });
     }
 
-    /// Memory tells of losses from the first holding on.
+    /// Memory publishes losses from the first holding on.
     fn hear_in_memory(&self, client: &Client) {
         let Backend::Memory(memory) = client.backend() else { return };
         self.hears.get_or_init(|| {
@@ -205,7 +205,7 @@ impl Holdings {
         }
     }
 
-    /// Who counts holdings of `kind` that were given no label of their own.
+    /// The meter of holdings of `kind` without a label of their own.
     pub fn meters(&self, kind: HoldingKind) -> &Arc<HoldingMeters> {
         let meters = match kind {
             HoldingKind::Lock => &self.lock_meters,
@@ -354,7 +354,7 @@ impl Holdings {
         if holding.was_ended_by_server() || !holding.is_held() {
             table.remove(holding.id);
             drop(table);
-            // A deadline that passed unseen is told now; a release has been reported to its caller.
+            // A deadline that passed unseen is reported now; a release has been reported to its caller.
             if !holding.ended.load(Ordering::Acquire) {
                 holding.lose("its lease ended before it could be renewed");
             }

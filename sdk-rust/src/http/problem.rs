@@ -1,4 +1,4 @@
-//! An error as an answer: status, headers, and a body that tells the client what it may know.
+//! An error as a response: status, headers, and a body with what the client may know.
 //!
 //! The body (RFC 9457) has `status`, `title`, `detail`, our stable `code`, whether to retry, and when. It never names a key,
 //! a lock or a server: details are the fixed sentences of [`Code::meaning`]. Only what is wrong with the caller's own

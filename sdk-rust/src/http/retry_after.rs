@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 /// The longest wait that is read from a header: 2^31 seconds, as caches do it (RFC 9111, 1.2.2).
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(1 << 31);
 
-/// A wait in whole seconds, rounded up: nobody is told to come too early.
+/// A wait in whole seconds, rounded up, so that no client comes too early.
 pub fn retry_after_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }

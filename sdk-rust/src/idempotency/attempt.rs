@@ -8,7 +8,7 @@
 //! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT, which also takes one that waits out of the
 //!   server's line. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
 //!   server knows nothing of it yet, and it is said again.
-//! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
+//! - Running: **it is not known what the function did**. The lease is left to lapse, so that the next runner gets attempt 2
 //!   and can look first. With [`abort_on_cancel`](super::IdempotencySettings::abort_on_cancel) the author vouches that a function cut short has had no effect: ABORT.
 //! - Committing: the work is done and its result is known: it is committed all the same.
 //! - Aborting: ABORT.
@@ -100,7 +100,7 @@ impl<'a> Attempt<'a> {
                     return Ok((begun, sent.saturating_add(waited)));
                 }
                 Ok(other) => return Err(odd(&other)),
-                // The same token gets the same answer: it may only have been lost. Who was waiting waits on.
+                // The same token gets the same reply: the first one may have been lost. A call that waited goes on waiting.
                 Err(error) if error.says_away() => {
                     let goes_on = if self.has_waited { clock.now() < deadline } else { repeats < REPEATS };
                     if !goes_on {

@@ -27,7 +27,7 @@
 //!
 //! # What cannot hold
 //! A runner that dies, is cancelled or panics after its effect and before its commit has done the work, and nobody knows. The next
-//! runner is told [`Run::attempt`] 2 and has to look first; or the store of the effect takes the key and
+//! runner gets [`Run::attempt`] 2 and has to check first; or the store of the effect takes the key and
 //! [`Run::fence`]; or [`OnLapse::Hold`] stops everybody until a person has looked. A cancelled run is therefore not
 //! aborted, unless the author says that it may be ([`IdempotencySettings::abort_on_cancel`]).
 //!
@@ -87,7 +87,7 @@ const KEEP_MAX: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnLapse {
-    /// The next caller runs, and is told attempt 2.
+    /// The next caller runs, and gets attempt 2.
     #[default]
     Run,
     /// Nobody runs until somebody has looked: callers get `IDEMPOTENCY_HELD`.
@@ -293,9 +293,9 @@ impl Idempotent {
 
     /// Whether this is the first time that `key` is seen within `ttl`: for events that are delivered more than once.
     ///
-    /// It marks the event before it is processed. `token` names who asks (a consumer): the same one is told `true` again when
+    /// It marks the event before it is processed. `token` names the caller (a consumer): the same one gets `true` again when
     /// the event is delivered to it again; without one, nobody is. Where an event must not be lost by a consumer that dies,
-    /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
+    /// use [`run`](Self::run). While the server is away: an error, or `true` if the settings say so.
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let IdempotentInner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::recorded_error::RecordedError;
 use crate::error::Failure;
 
-/// What the function is told about its run.
+/// What the function learns of its run.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub(super) fence: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Outcome<T> {
     pub attempt: u32,
     /// How long ago a replayed result was recorded.
     pub age: Duration,
-    /// False if the work is done but the server could not be told: a duplicate that comes later will run.
+    /// False if the work is done but the server could not record it: a duplicate that comes later will run.
     pub recorded: bool,
 }
 

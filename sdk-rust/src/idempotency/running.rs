@@ -126,7 +126,7 @@ impl IdempotentInner {
         }
     }
 
-    /// Asks for everybody in this process, and runs if told to.
+    /// Asks for all callers of this process, and runs if the server says so.
     async fn lead<T, E, Fut>(
         &self,
         key: &Arc<str>,

@@ -23,7 +23,7 @@ use crate::clock::Moment;
 
 const SHARDS: usize = 16;
 const SHARD_MAX: usize = 1_024;
-/// How long the server is believed to say the same, however long it told to wait: one question per key and so many seconds
+/// How long the server is believed to say the same, however long its `retry_after` is: one question per key and so many seconds
 /// is as good as none.
 pub(super) const BELIEVED_MAX: Duration = Duration::from_secs(10);
 
@@ -64,7 +64,7 @@ impl Default for Denied {
 }
 
 impl Denied {
-    /// What tells one limit from another.
+    /// What distinguishes one limit from another.
     pub fn shape_id(&self, shape: &Shape) -> u64 {
         self.hasher.hash_one(shape)
     }

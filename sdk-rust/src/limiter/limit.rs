@@ -114,7 +114,7 @@ impl Limit {
         self
     }
 
-    /// Both must grant, or none is taken from. Tiers are told apart by their periods.
+    /// Both must grant, or none is taken from. Two tiers must differ in their periods.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         // Two kinds in one limit are refused when it is checked.

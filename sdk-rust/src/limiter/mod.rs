@@ -285,7 +285,7 @@ impl Limiter {
             Ask::Reserve { .. } | Ask::Refund(_) | Ask::Peek => return self.decide(&key, ask).await,
         };
         let capacity = self.0.limit.shape.capacity();
-        // What can never be had is not denied for a time only: the caller is told so.
+        // More cells than the limit has are denied for ever, and the verdict says so.
         let cost = if least > capacity { 0 } else { least };
         let asked = match self.denied().look(&key, self.0.shape_id, cost, now) {
             Ok(asked) => asked,

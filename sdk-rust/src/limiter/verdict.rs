@@ -11,7 +11,7 @@ use super::limit::Shape;
 use super::millis;
 use crate::settings::span_text;
 
-/// Who said so.
+/// Where the verdict comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecidedBy {
@@ -86,7 +86,7 @@ impl Verdict {
         vec![TierVerdict { limit, period, capacity, remaining, retry_after, reset_after }]
     }
 
-    /// How long it takes to fill from empty to [`capacity`](Self::capacity): so many in so long is what is told to clients. For a
+    /// How long it takes to fill from empty to [`capacity`](Self::capacity): so many in so long is the quota in HTTP headers. For a
     /// limit without a burst that is its period.
     pub fn window(&self) -> Duration {
         window(self.limit, self.period, self.capacity)

@@ -18,7 +18,7 @@
 //! the grace. [`LockSettings::unbound`] keeps the lock for its whole lease instead.
 //!
 //! # Fairness
-//! The server serves in the order of arrival, and every task that waits stands in its queue, whatever process it is of. A wait
+//! The server serves in the order of arrival, and every task of every process waits in its queue. A wait
 //! costs no connection. A task that is dropped leaves the queue within a round trip.
 //!
 //! # Re-entrancy
@@ -281,7 +281,7 @@ impl Lock {
         done
     }
 
-    /// Who holds it and who waits for it.
+    /// Its holders and its waiters.
     pub async fn info(&self) -> Result<Info, Error> {
         let call = InfoCall { key: self.want.key.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
         Info::read(self.client.backend().call(&Command::LockInfo(call)).await?)

@@ -1,6 +1,6 @@
 //! What is published on `resil:events`, as one feed that survives its connections.
 //!
-//! In memory transitions of breakers and changes of policies are told in the same form; losses and what happens in ledgers are not.
+//! In memory transitions of breakers and changes of policies have the same form; losses and changes of ledgers are left out.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use tokio::sync::mpsc;
 use super::Operator;
 use super::server::no_server;
 use crate::backend::Backend;
-use crate::backend::memory::MemoryNews;
+use crate::backend::memory::MemoryEvent;
 #[cfg(feature = "redis")]
 use crate::backend::redis::subscription::{Subscription, SubscriptionEnd, Subscriptions};
 use crate::error::Error;
-use crate::policies::watch::PolicyNews;
+use crate::policies::watch::PolicyMessage;
 
 /// The channel of all events.
 #[cfg(feature = "redis")]
 const EVENTS: &str = "resil:events";
 
-/// So many messages of memory wait for a feed that is not read; then it is told that some were lost.
+/// So many messages of memory wait for a feed that is not read; then it gets a notice that some were lost.
 const UNREAD_MAX: usize = 4_096;
 
 /// What a feed has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerMessage {
-    /// Messages are heard from now on. Again after a connection was lost: what was published meanwhile is not told.
+    /// Messages are heard from now on. Again after a connection was lost: what was published meanwhile is lost.
     Listening,
     /// A JSON document; see docs/events.md.
     Event(Vec<u8>),
@@ -45,7 +45,7 @@ enum FeedSource {
         open: Option<Subscription>,
     },
     Memory {
-        news: mpsc::Receiver<Vec<u8>>,
+        messages: mpsc::Receiver<Vec<u8>>,
         says: Option<ServerMessage>,
     },
 }
@@ -57,11 +57,11 @@ impl Operator {
             #[cfg(feature = "redis")]
             Backend::Redis(redis) => Ok(EventFeed(FeedSource::Server { source: redis.subscriptions(), open: None })),
             Backend::Memory(memory) => {
-                let (sender, news) = mpsc::channel(UNREAD_MAX);
+                let (sender, messages) = mpsc::channel(UNREAD_MAX);
                 // A feed that is full is closed: its reader begins anew, and knows that something was lost.
-                let hear = move |told: &MemoryNews| sender.try_send(message(told)).is_ok();
+                let hear = move |told: &MemoryEvent| sender.try_send(message(told)).is_ok();
                 memory.hear_everything(Arc::new(hear));
-                Ok(EventFeed(FeedSource::Memory { news, says: Some(ServerMessage::Listening) }))
+                Ok(EventFeed(FeedSource::Memory { messages, says: Some(ServerMessage::Listening) }))
             }
             _ => Err(no_server()),
         }
@@ -69,9 +69,9 @@ impl Operator {
 }
 
 /// As a server writes it.
-fn message(told: &MemoryNews) -> Vec<u8> {
+fn message(told: &MemoryEvent) -> Vec<u8> {
     let json = match told {
-        MemoryNews::Moved { key, transition } => {
+        MemoryEvent::Moved { key, transition } => {
             let BreakerTransition { previous, new, previous_generation, generation, reason } = *transition;
             json!({
                 "event": "breaker",
@@ -86,7 +86,7 @@ fn message(told: &MemoryNews) -> Vec<u8> {
                 "correlation": format!("{:032x}", rand::random::<u128>()),
             })
         }
-        MemoryNews::Policy(PolicyNews { key, seen, action }) => {
+        MemoryEvent::Policy(PolicyMessage { key, seen, action }) => {
             json!({"event": "policy", "key": String::from_utf8_lossy(key), "action": action, "version": seen.version})
         }
     };
@@ -99,10 +99,10 @@ impl EventFeed {
         match &mut self.0 {
             #[cfg(feature = "redis")]
             FeedSource::Server { source, open } => hear_server(source, open).await,
-            FeedSource::Memory { news, says } => match says.take() {
+            FeedSource::Memory { messages, says } => match says.take() {
                 Some(said) => Ok(Some(said)),
                 // It was not read for long, or the store is gone.
-                None => Ok(news.recv().await.map(ServerMessage::Event)),
+                None => Ok(messages.recv().await.map(ServerMessage::Event)),
             },
         }
     }

@@ -20,8 +20,8 @@
 //!
 //! # What holds
 //! - A look changes nothing, also for a key that is not there: `exists` says so.
-//! - A key that is there the whole time is listed exactly once. Of a cluster every primary is asked; a key that moves meanwhile may be
-//!   missing, or come twice. You see the keys that your user may read.
+//! - A key that is there the whole time is listed exactly once. Of a cluster every primary is asked; a key that moves meanwhile, or that
+//!   another one replaces, may be missing, or come twice. You see the keys that your user may read.
 //! - No call of a list holds a server for longer than a millisecond: lists are read in pages.
 //! - [`Operator::denied`] estimates, and each row says by how much it may be off.
 //! - What changes something is asked once, with the actor and the reason that the caller names.
@@ -31,6 +31,8 @@ mod feed;
 mod overview;
 mod server;
 
+#[cfg(feature = "redis")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use resil_core::limits::{INFO_LIMIT_DEFAULT, TEXT_MAX};
@@ -42,8 +44,11 @@ use resil_wire::lock::BreakCall;
 
 pub use self::feed::{EventFeed, ServerMessage};
 pub use self::overview::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, KeyFilter, KeyRow, LedgerRow, LockRow, PolicyRow, RowField, WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, KeyFilter, KeyRow, LedgerRow, LoadRow, LockRow, PolicyRow, RowField,
+    RunRow, WaitingRow,
 };
+#[cfg(feature = "redis")]
+use crate::backend::redis::lost::LostNodes;
 use crate::breaker::{Force, Snapshot, State};
 use crate::client::Client;
 use crate::dead_letters::{DeadLetters, DeadLettersSettings};
@@ -137,7 +142,11 @@ impl ForceOrder {
 impl Client {
     /// What is asked by those who run the fleet.
     pub fn operator(&self) -> Operator {
-        Operator { client: self.clone() }
+        Operator {
+            client: self.clone(),
+            #[cfg(feature = "redis")]
+            lost: None,
+        }
     }
 }
 
@@ -145,6 +154,9 @@ impl Client {
 #[derive(Debug, Clone)]
 pub struct Operator {
     client: Client,
+    /// Nodes that were lost, if it goes on without them.
+    #[cfg(feature = "redis")]
+    lost: Option<Arc<LostNodes>>,
 }
 
 fn said<'a>(field: &str, text: Option<&'a str>) -> Result<Option<&'a [u8]>, Error> {
@@ -161,6 +173,26 @@ fn odd(what: &str, reply: &Reply) -> Error {
 }
 
 impl Operator {
+    /// Goes on without nodes of a cluster that do not answer, and remembers them: lists, rankings and INFO are those of the others. Make a new
+    /// one for each look.
+    #[must_use]
+    pub fn without_lost_nodes(self) -> Self {
+        #[cfg(feature = "redis")]
+        let this = Self { lost: Some(Arc::default()), ..self };
+        #[cfg(not(feature = "redis"))]
+        let this = self;
+        this
+    }
+
+    /// The nodes that did not answer, as `host:port`, and why: see [`without_lost_nodes`](Self::without_lost_nodes).
+    pub fn lost_nodes(&self) -> Vec<(String, String)> {
+        #[cfg(feature = "redis")]
+        let lost = self.lost.as_ref().map(|lost| lost.all()).unwrap_or_default();
+        #[cfg(not(feature = "redis"))]
+        let lost = Vec::new();
+        lost
+    }
+
     async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.client.backend().call(command).await
     }
@@ -202,7 +234,7 @@ impl Operator {
         self.number("a reset", &Command::BreakerReset(key)).await.map(|number| number != 0)
     }
 
-    /// Who holds a lock and who waits for it.
+    /// Holders and waiters of a lock.
     pub async fn lock(&self, key: &[u8]) -> Result<Info, Error> {
         Info::read(self.call(&Command::LockInfo(InfoCall { key, limit: INFO_LIMIT_DEFAULT as usize })).await?)
     }
@@ -213,7 +245,7 @@ impl Operator {
         self.number("a break", &Command::LockBreak(call)).await.map(i64::unsigned_abs)
     }
 
-    /// Who is in a shared bulkhead and who waits for it.
+    /// Holders and waiters of a shared bulkhead.
     pub async fn bulkhead(&self, key: &[u8]) -> Result<Info, Error> {
         Info::read(self.call(&Command::BulkheadInfo(InfoCall { key, limit: INFO_LIMIT_DEFAULT as usize })).await?)
     }

@@ -2,7 +2,7 @@
 
 use resil_wire::command::{Command, Reply};
 pub use resil_wire::overview::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LockRow, PolicyRow, RowField, WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, LoadRow, LockRow, PolicyRow, RowField, RunRow, WaitingRow,
 };
 use resil_wire::overview::{OverviewCall, OverviewKind, OverviewRow, TOP_MAX, TopCall, TopKind, TopRow};
 
@@ -66,6 +66,8 @@ key_rows! {
     BulkheadRow: |_: &BulkheadRow| "bulkhead";
     PolicyRow: |_: &PolicyRow| "policy";
     LedgerRow: |_: &LedgerRow| "dlq";
+    RunRow: |_: &RunRow| "idemp";
+    LoadRow: |_: &LoadRow| "cache";
     DeniedRow: |row: &DeniedRow| row.kind;
     WaitingRow: |row: &WaitingRow| row.kind;
     HeldRow: |row: &HeldRow| row.kind;
@@ -98,6 +100,10 @@ lists! {
     policies: Policy as PolicyRow;
     /// Every ledger of dead letters, by key.
     ledgers: Dlq as LedgerRow;
+    /// Every idempotency key under which somebody runs, and those that were held when the runner was lost, by key.
+    runs: Run as RunRow;
+    /// Every value that somebody loads for all who ask, by key.
+    loads: Load as LoadRow;
 }
 
 macro_rules! tops {
@@ -140,7 +146,7 @@ impl Operator {
         let mut call = OverviewCall { kind, state, pattern, cursor: 0, limit: PAGE };
         #[cfg(feature = "redis")]
         if let Backend::Redis(redis) = self.client.backend() {
-            return redis.list(call, *limit).await;
+            return redis.list(call, *limit, self.lost.as_deref()).await;
         }
         let mut rows = Vec::new();
         loop {
@@ -159,7 +165,7 @@ impl Operator {
     async fn top(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
         #[cfg(feature = "redis")]
         if let Backend::Redis(redis) = self.client.backend() {
-            return redis.top(call).await;
+            return redis.top(call, self.lost.as_deref()).await;
         }
         match self.call(&Command::Top(call)).await? {
             Reply::Ranked(ranked) => Ok(ranked.0),

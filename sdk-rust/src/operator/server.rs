@@ -32,28 +32,46 @@ fn pairs(value: &Value) -> Result<Vec<(String, String)>, Unexpected> {
 }
 
 impl Operator {
-    pub(super) async fn ask(&self, words: &[&str]) -> Result<Vec<Value>, Error> {
+    pub(super) async fn ask(&self, words: &[&str]) -> Result<Vec<(Option<String>, Value)>, Error> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.client.backend() {
             #[cfg(feature = "redis")]
-            Backend::Redis(redis) => redis.ask_nodes(&words).await,
+            Backend::Redis(redis) => redis.ask_nodes(&words, self.lost.as_deref()).await,
             _ => Err(no_server()),
         }
     }
 
     async fn first(&self, words: &[&str]) -> Result<Value, Error> {
-        self.ask(words).await?.into_iter().next().ok_or_else(|| Error::Internal("no node answered".to_owned()))
+        self.ask(words)
+            .await?
+            .into_iter()
+            .next()
+            .map(|(_, value)| value)
+            .ok_or_else(|| Error::Internal("no node answered".to_owned()))
     }
 
     /// The text of `INFO section`, of each primary if it is a cluster.
     pub async fn info(&self, section: &str) -> Result<Vec<String>, Error> {
+        Ok(self.info_by_node(section).await?.into_iter().map(|(_, text)| text).collect())
+    }
+
+    /// The same with the `host:port` of each primary; `None` for a server that is no cluster.
+    pub async fn info_by_node(&self, section: &str) -> Result<Vec<(Option<String>, String)>, Error> {
         let replies = self.ask(&["INFO", section]).await?;
-        replies.iter().map(text).collect::<Result<_, _>>().map_err(|error| unexpected(&error))
+        let said = replies.into_iter().map(|(node, value)| Ok((node, text(&value)?)));
+        said.collect::<Result<_, _>>().map_err(|error| unexpected(&error))
     }
 
     /// The settings of the server whose names match, of any primary if it is a cluster.
     pub async fn config(&self, pattern: &str) -> Result<Vec<(String, String)>, Error> {
         pairs(&self.first(&["CONFIG", "GET", pattern]).await?).map_err(|error| unexpected(&error))
+    }
+
+    /// The same of each primary, by its `host:port`; `None` for a server that is no cluster.
+    pub async fn config_by_node(&self, pattern: &str) -> Result<Vec<(Option<String>, Vec<(String, String)>)>, Error> {
+        let replies = self.ask(&["CONFIG", "GET", pattern]).await?;
+        let said = replies.into_iter().map(|(node, value)| Ok((node, pairs(&value)?)));
+        said.collect::<Result<_, _>>().map_err(|error| unexpected(&error))
     }
 
     /// The server's clock, since the Unix epoch.

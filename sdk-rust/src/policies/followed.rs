@@ -10,9 +10,10 @@
 //!
 //! # What the fleet shares
 //! Breaker, rate limit, places, throttle, shedding and the budget of retries are the policy's own, in the server: each attempt is a
-//! `RES.GUARD ENTER` and an `EXIT`, so callers with an SDK and without share one breaker and one budget. That is two round trips per attempt; a
-//! policy that has none of it (timeouts, hedge, retry with `"budget": null`) makes none. Deadlines, hedges, fallbacks and `order` are the SDK's;
-//! a hedge shares the admission of its attempt. While the server is away, and after a deletion, calls run as under a policy of a file, by the
+//! `RES.GUARD ENTER` and an `EXIT`, so callers with an SDK and without share one breaker and one budget. An attempt waits for the reply to its
+//! ENTER, and to its EXIT only if it failed and may be made again; a policy that has none of it (timeouts, hedge, retry with `"budget": null`)
+//! asks nothing. Deadlines, hedges, fallbacks and `order` are the SDK's; a hedge shares the admission of its attempt. While the server is away,
+//! and after a deletion, calls run as under a policy of a file, by the
 //! policy's name: `whenAway` decides.
 //!
 //! ```
@@ -38,7 +39,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::StoredPolicy;
-use super::watch::PolicyNews;
+use super::watch::PolicyMessage;
 use crate::backend::Backend;
 use crate::breaker::BreakerSettings;
 use crate::client::Client;
@@ -240,7 +241,7 @@ impl Followed {
         match self.client.backend() {
             Backend::Memory(memory) => {
                 let changed = Arc::downgrade(&self.changed);
-                let hear = move |_: &PolicyNews| changed.upgrade().map(|changed| changed.notify_one()).is_some();
+                let hear = move |_: &PolicyMessage| changed.upgrade().map(|changed| changed.notify_one()).is_some();
                 memory.hear_policy(key.as_bytes(), Arc::new(hear));
                 // What was changed since it was read.
                 self.changed.notify_one();

@@ -1,15 +1,15 @@
 //! Changes of stored policies, as they happen.
 //!
 //! # What is promised
-//! - [`Policies::watch`] returns when the server will tell. Every change since then is told of, in order for each policy: by name, with the version
+//! - [`Policies::watch`] returns once it is subscribed. Every change since then is reported, in order for each policy: by name, with the version
 //!   it led to.
 //! - Messages may be lost. What is stored is compared after each reconnect, and once a minute; of several changes that were missed
-//!   the last one is told. Policies that were not known before are found by listing, which takes at most one hundredth of the time:
+//!   the last one is reported. Policies that were not known before are found by listing, which takes at most one hundredth of the time:
 //!   after a listing that took long the next one waits.
 //! - It ends when the client is shut down. While the server is away it waits.
 //!
 //! A listing asks for all policies of the server (`RES.LIST`, or SCAN by type where that is not to be had): watch in a few tools, and follow with
-//! [`Client::policy`](crate::Client::policy) in services. Only changes of this client's database are told of.
+//! [`Client::policy`](crate::Client::policy) in services. Only changes of this client's database are reported.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -60,13 +60,13 @@ pub struct PolicyEvent {
 
 /// A change as it is published.
 #[derive(Debug, Clone)]
-pub(crate) struct PolicyNews {
+pub(crate) struct PolicyMessage {
     pub key: Vec<u8>,
     pub seen: VersionSeen,
     pub action: PolicyAction,
 }
 
-impl PolicyNews {
+impl PolicyMessage {
     /// None if the message is of something else, or of another database: channels know of none.
     #[cfg(feature = "redis")]
     pub fn read(payload: &[u8], own_db: i64) -> Option<Self> {
@@ -93,7 +93,7 @@ pub(crate) struct PolicyInbox {
     hearing: watch::Sender<Hearing>,
 }
 
-/// Whether the server tells of changes.
+/// Whether there is a subscription to changes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hearing {
     #[default]
@@ -105,16 +105,16 @@ pub(crate) enum Hearing {
 
 #[derive(Debug, Default)]
 struct Heard {
-    news: VecDeque<PolicyNews>,
+    messages: VecDeque<PolicyMessage>,
     /// Something may have been missed.
     is_doubtful: bool,
 }
 
 impl PolicyInbox {
-    pub fn put(&self, news: PolicyNews) {
+    pub fn put(&self, message: PolicyMessage) {
         let mut heard = self.heard.lock();
-        if heard.news.len() < HEARD_MAX {
-            heard.news.push_back(news);
+        if heard.messages.len() < HEARD_MAX {
+            heard.messages.push_back(message);
         } else {
             heard.is_doubtful = true;
         }
@@ -122,7 +122,7 @@ impl PolicyInbox {
         self.rung.notify_one();
     }
 
-    /// The server tells of changes from now on. Those before, if there was such a time, were not heard.
+    /// Subscribed from now on. Earlier changes, if there was a gap, were missed.
     pub fn is_subscribed(&self) {
         if self.hearing.send_replace(Hearing::Yes) != Hearing::NotYet {
             self.heard.lock().is_doubtful = true;
@@ -130,7 +130,7 @@ impl PolicyInbox {
         }
     }
 
-    /// Nobody knows yet whether the server tells of changes.
+    /// It is not known yet whether the subscription works.
     pub fn is_new(&self) -> bool {
         *self.hearing.borrow() == Hearing::NotYet
     }
@@ -139,7 +139,7 @@ impl PolicyInbox {
         self.hearing.send_replace(Hearing::Refused);
     }
 
-    /// Returns when the server tells of changes, or says why it does not.
+    /// Returns once it is subscribed, or why it cannot be.
     async fn until_subscribed(&self, client: &Client) -> Result<(), Error> {
         let mut hearing = self.hearing.subscribe();
         let heard = tokio::select! {
@@ -160,7 +160,7 @@ impl PolicyInbox {
 pub struct PolicyWatch {
     client: Client,
     inbox: Arc<PolicyInbox>,
-    /// The last version of each that was told of, or was there at the beginning.
+    /// The last version of each that was reported, or was there at the beginning.
     known: HashMap<String, KnownVersion>,
     ready: VecDeque<PolicyEvent>,
     compare_at: Moment,
@@ -185,7 +185,8 @@ impl Policies {
         match client.backend() {
             Backend::Memory(memory) => {
                 let weak = Arc::downgrade(&inbox);
-                let hear = move |news: &PolicyNews| weak.upgrade().map(|inbox| inbox.put(news.clone())).is_some();
+                let hear =
+                    move |message: &PolicyMessage| weak.upgrade().map(|inbox| inbox.put(message.clone())).is_some();
                 memory.hear_policy(b"", Arc::new(hear));
             }
             #[cfg(feature = "redis")]
@@ -249,7 +250,9 @@ impl PolicyWatch {
 
     fn take_news(&mut self) {
         loop {
-            let Some(PolicyNews { key, seen, action }) = self.inbox.heard.lock().news.pop_front() else { return };
+            let Some(PolicyMessage { key, seen, action }) = self.inbox.heard.lock().messages.pop_front() else {
+                return;
+            };
             let Some(name) = keys::name_in("policy", &key) else { continue };
             match self.known.get(&name) {
                 // The server has lost its data, or has older ones again.
@@ -269,7 +272,7 @@ impl PolicyWatch {
         self.ready.push_back(PolicyEvent { name, version: seen.version, action });
     }
 
-    /// Tells of what is stored and was not heard of. All or nothing: it may be dropped or fail at any await.
+    /// Reports what is stored and was missed. All or nothing: it may be dropped or fail at any await.
     async fn compare(&mut self) -> Result<(), Error> {
         // What is heard from here on may be newer than the list.
         let was_doubtful = std::mem::take(&mut self.inbox.heard.lock().is_doubtful);

@@ -1,8 +1,8 @@
-//! Bulkhead: so many calls at once, so many more in line, and the rest is refused.
+//! Bulkhead: so many calls at once, so many more in the queue, and the rest is refused.
 //!
 //! # What is promised
 //! - Never more than `max` calls active and `queue` waiting; one more is refused at once with [`Error::BulkheadFull`].
-//! - First come, first served. A place that becomes free is handed to the first in line; nobody overtakes.
+//! - First come, first served. A permit that becomes free goes to the head of the queue; no call overtakes.
 //! - A call that waits for longer than `max_wait` is refused, too. A call that is cancelled leaves the queue; a permit that was on
 //!   its way is handed on. A place is a guard: it is given back when the call returns, fails, panics or is dropped.
 //! - Partitions have places and lines of their own: one that is full takes nothing from the others.
@@ -12,7 +12,7 @@
 //! [`resil_core::policy::concurrency`]. Shrinking ends no call: places are given back as calls end.
 //!
 //! # The state
-//! Everything is behind one lock that is held for a few instructions. A permit that is dropped is sent to the first in line; one that
+//! Everything is behind one lock that is held for a few instructions. A permit that is dropped is sent to the head of the queue; one that
 //! nobody receives any more is sent to the next.
 //!
 //! Invariant: if anybody waits then `active >= limit`, which is `max` if nothing adapts.
@@ -112,7 +112,7 @@ pub(crate) fn check_adaptive(adaptive: Option<&Adaptive>, max: u32) -> Result<()
 pub struct BulkheadMetrics {
     /// Calls that have a place.
     pub active: u32,
-    /// Calls in line.
+    /// Calls in the queue.
     pub queued: u32,
     /// Places that are free.
     pub available: u32,
@@ -120,7 +120,7 @@ pub struct BulkheadMetrics {
     pub completed: u64,
     /// Calls that were refused: on arrival, or because they waited for too long.
     pub rejected: u64,
-    /// Calls that were cancelled while they were in line.
+    /// Calls that were cancelled while they were in the queue.
     pub abandoned: u64,
 }
 
@@ -160,7 +160,7 @@ struct Places {
 }
 
 impl LocalBulkhead {
-    /// `max` calls at once, `queue` more in line for up to 5 s.
+    /// `max` calls at once, `queue` more in the queue for up to 5 s.
     pub fn new(name: &str, max: u32, queue: u32) -> Result<Self, Error> {
         let settings = BulkheadSettings { max_concurrent_calls: max, max_queue: queue, ..BulkheadSettings::default() };
         Self::from_settings(name, &settings, Clock::system())
@@ -264,7 +264,7 @@ impl LocalBulkhead {
     }
 }
 
-/// A place in a bulkhead, held until it is dropped.
+/// A permit of a bulkhead, held until it is dropped.
 #[derive(Debug)]
 #[must_use = "the place is given back when the permit is dropped"]
 pub struct BulkheadPermit(Option<Arc<Compartment>>);
@@ -375,7 +375,7 @@ impl Compartment {
         entered
     }
 
-    /// Gives a place that became free to the first in line who still wants it.
+    /// Gives a permit that became free to the first call in the queue that still wants it.
     fn hand_on<'a>(self: &'a Arc<Self>, mut places: MutexGuard<'a, Places>) {
         while places.active <= places.limit {
             let Some((_, waiter)) = places.waiting.pop_front() else { break };
@@ -391,7 +391,7 @@ impl Compartment {
 }
 
 impl Compartment {
-    /// A call ended: the number of places may change, and those in line may come in.
+    /// A call ended: the number of permits may change, and calls in the queue may come in.
     fn learn(self: &Arc<Self>, rules: &ConcurrencyRules, took: Duration, is_overload: bool) {
         let mut places = self.places.lock();
         let sample = Sample { took: span(took), is_overload, in_flight: places.active };
@@ -405,7 +405,7 @@ impl Compartment {
     }
 }
 
-/// Somebody in line. Dropped, they leave it; a place that was theirs already is handed on.
+/// A call in the queue. When it is dropped it leaves the queue; a permit that was its own already is handed on.
 struct QueuedCall<'a> {
     compartment: &'a Compartment,
     ticket: u64,
@@ -445,7 +445,7 @@ impl<'a> QueuedCall<'a> {
         given.ok_or_else(|| compartment.reject())
     }
 
-    /// Leaves the line: with a permit, if one was given meanwhile.
+    /// Leaves the queue: with a permit, if one was given meanwhile.
     fn leave(&mut self) -> Option<BulkheadPermit> {
         let mut places = self.compartment.places.lock();
         if let Ok(position) = places.waiting.binary_search_by_key(&self.ticket, |(ticket, _)| *ticket) {

@@ -7,7 +7,7 @@
 //! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, within
 //! limits, and [`Policy::warnings`] says what is odd about it.
 //!
-//! What is refused inside of the breaker (rate limit, bulkhead) was not made: the breaker is told that it was cancelled.
+//! What is refused inside of the breaker (rate limit, bulkhead) was not made: the breaker gets it as cancelled.
 //!
 //! # What it costs
 //! Stages that are not there cost a comparison. Nothing is spawned, and nothing is boxed but what asks a server: a rate limit, a
@@ -177,7 +177,7 @@ impl Policy {
         &self.0.warnings
     }
 
-    /// Whether it may end an attempt before that ends by itself: by a timeout, because a hedge was faster, or because a place in
+    /// Whether it may end an attempt before that ends by itself: by a timeout, because a hedge was faster, or because a permit of
     /// the shared bulkhead was lost. If not, only the timeouts of one call and the deadline of a client's shutdown do.
     pub fn interrupts(&self) -> bool {
         let ends =

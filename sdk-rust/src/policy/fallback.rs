@@ -58,7 +58,7 @@ impl<T, E> std::fmt::Debug for Fallback<T, E> {
     }
 }
 
-/// What a fallback applies to unless it is told otherwise.
+/// What a fallback applies to by default.
 pub fn all_but_invalid<E>(failure: &Failure<E>) -> bool {
     !matches!(failure.code(), Some(Code::InvalidPolicy | Code::InvalidArgument))
 }

@@ -5,6 +5,8 @@
 //!
 //! # What is promised
 //! - An attempt that was admitted is reported once, also if it is dropped or panics: then as cancelled.
+//! - Nobody waits for the reply to a report unless it decides whether the attempt is made again. The report goes over the connection before what
+//!   the caller asks next, and a shutdown waits for it.
 //! - The server says whether a failed attempt is made again, and when. A refusal by limit or bulkhead was no attempt: it is asked again
 //!   after its `retry_after`, as often as the policy has attempts, and costs no budget.
 //! - An attempt that outlives its ticket is counted by nobody, and others may have had its place meanwhile: the log says so, once for each version.
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
 use resil_core::guard::{Layer, StopReason};
@@ -54,10 +57,12 @@ pub(crate) struct FleetGuard {
     away: Policy,
 }
 
+/// The report of an attempt, under way.
+type Exiting = Finishing<Result<(Vec<u8>, GuardExited), Error>>;
+
 /// An attempt that was admitted. Dropped before its end it was cancelled.
 struct Admission {
-    client: Client,
-    key: Arc<[u8]>,
+    guard: FleetGuard,
     ticket: Vec<u8>,
     is_over: bool,
 }
@@ -137,16 +142,15 @@ impl FleetGuard {
             let outcome = attempt().await;
             let (report, now) = (report_of(call.classify, &outcome), parts.clock.now());
             let class = outcome.as_ref().err().map(|failure| classify_failure(call.classify, failure));
-            let took = now.saturating_sub(admitted_at);
-            let exited = admission.exit(report, took, class).await;
-            if matches!(exited, Ok((_, GuardExited::Stop { reason: StopReason::Unknown, .. }))) {
-                self.was_outlived(took);
-            }
+            let exiting = admission.exit(report, now.saturating_sub(admitted_at), class);
             let failure = match outcome {
-                Ok(value) => return Ok(value),
-                Err(failure) => failure,
+                Err(failure) if may_be_made_again(report, class) => failure,
+                _ => {
+                    self.needs_no_reply(exiting).await;
+                    return outcome;
+                }
             };
-            match exited {
+            match exiting.await {
                 // It was refused inside, by something of this process: the server has no opinion.
                 Ok((_, GuardExited::Done)) if report == Report::Cancel => {
                     ticket = None;
@@ -176,6 +180,16 @@ impl FleetGuard {
                 }
                 _ => return Err(failure),
             }
+        }
+    }
+
+    /// It is handed in, and what comes of it is heard in the background. In a cluster it is waited for: commands to a node may overtake each
+    /// other there, and the caller's next call is not to be refused because of a place that it has left.
+    async fn needs_no_reply(&self, exiting: Exiting) {
+        if self.client.backend().is_cluster() {
+            let _ = exiting.await;
+        } else {
+            let _ = exiting.now_or_never();
         }
     }
 
@@ -221,19 +235,19 @@ impl FleetGuard {
             } else {
                 guard.client.wait(&command).await
             };
+            drop(command);
             guard.admitted(entered?)
         };
         if max_wait.is_zero() { Finishing::new(&client, asking).await } else { Box::pin(asking).await }
     }
 
-    fn admitted(&self, entered: Reply) -> Result<Admission, Error> {
+    fn admitted(self, entered: Reply) -> Result<Admission, Error> {
         match entered {
             Reply::GuardEntered(GuardEntered::Admitted { ticket, .. }) => {
-                let (client, key) = (self.client.clone(), Arc::clone(&self.key));
-                Ok(Admission { client, key, ticket, is_over: false })
+                Ok(Admission { guard: self, ticket, is_over: false })
             }
             Reply::GuardEntered(GuardEntered::Refused { layer, retry_after_ms, .. }) => {
-                let (name, retry_after) = (Arc::clone(&self.name), u64::try_from(retry_after_ms).ok());
+                let (name, retry_after) = (self.name, u64::try_from(retry_after_ms).ok());
                 let retry_after = retry_after.map(Duration::from_millis);
                 Err(match layer {
                     Layer::Breaker => Error::CircuitOpen { name, retry_after },
@@ -283,14 +297,18 @@ fn stopped<E>(retry: Option<&Retry>, reason: GaveUp, attempts: u32, failure: Fai
     }
 }
 
+/// Whether there may be another attempt: the server says so in its reply to the report. A call that was refused inside was no attempt.
+fn may_be_made_again(report: Report, class: Option<Class>) -> bool {
+    match report {
+        Report::Fail => class.is_some_and(Class::is_retryable),
+        Report::Cancel => true,
+        Report::Ok | Report::Ignore => false,
+    }
+}
+
 impl Admission {
-    /// Says what it came to: its ticket, and the server's verdict.
-    async fn exit(
-        mut self,
-        report: Report,
-        took: Duration,
-        class: Option<Class>,
-    ) -> Result<(Vec<u8>, GuardExited), Error> {
+    /// Says what it came to. The reply: its ticket, and the server's verdict.
+    fn exit(mut self, report: Report, took: Duration, class: Option<Class>) -> Exiting {
         self.is_over = true;
         let again = match class {
             Some(Class::RetryAfter(after)) => {
@@ -299,21 +317,22 @@ impl Admission {
             Some(Class::Permanent | Class::Ignore) => Some(Again::Final),
             Some(Class::Retry) | None => None,
         };
-        let (client, key, ticket) = (self.client.clone(), Arc::clone(&self.key), std::mem::take(&mut self.ticket));
+        let (guard, ticket) = (self.guard.clone(), std::mem::take(&mut self.ticket));
         let about = (report == Report::Fail).then(correlation::current).flatten();
-        let telling = async move {
+        Finishing::new(&self.guard.client, async move {
             let duration = Some(Span::from_us(i64::try_from(took.as_micros()).unwrap_or(i64::MAX)));
-            let correlation = about.as_deref().map(str::as_bytes);
+            let (key, correlation) = (&guard.key, about.as_deref().map(str::as_bytes));
             let command =
-                Command::GuardExit(GuardExitCall { key: &key, ticket: &ticket, report, duration, again, correlation });
-            let exited = match client.backend().call(&command).await? {
+                Command::GuardExit(GuardExitCall { key, ticket: &ticket, report, duration, again, correlation });
+            let exited = match guard.client.backend().call_to_the_end(command).await? {
                 Reply::GuardExited(exited) => exited,
                 other => return Err(odd(&other)),
             };
-            drop(command);
+            if matches!(exited, GuardExited::Stop { reason: StopReason::Unknown, .. }) {
+                guard.was_outlived(took);
+            }
             Ok((ticket, exited))
-        };
-        Finishing::new(&self.client, telling).await
+        })
     }
 }
 
@@ -323,13 +342,13 @@ impl Drop for Admission {
             return;
         }
         let report = if std::thread::panicking() { Report::Fail } else { Report::Cancel };
-        let (client, key, ticket) = (self.client.clone(), Arc::clone(&self.key), std::mem::take(&mut self.ticket));
-        in_background(&self.client, async move {
-            let (duration, again, correlation) = (None, Some(Again::Final), None);
+        let (guard, ticket) = (self.guard.clone(), std::mem::take(&mut self.ticket));
+        in_background(&self.guard.client, async move {
+            let (key, duration, again, correlation) = (&guard.key, None, Some(Again::Final), None);
             let command =
-                Command::GuardExit(GuardExitCall { key: &key, ticket: &ticket, report, duration, again, correlation });
+                Command::GuardExit(GuardExitCall { key, ticket: &ticket, report, duration, again, correlation });
             // If it is not heard, the ticket ends by its lease.
-            let _ = client.backend().call(&command).await;
+            let _ = guard.client.backend().call(&command).await;
         });
     }
 }

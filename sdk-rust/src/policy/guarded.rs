@@ -81,13 +81,13 @@ impl PolicyParts {
 }
 
 impl Holds {
-    /// Runs `inside`, and drops it if the place in the shared bulkhead is lost.
+    /// Runs `inside`, and drops it if the permit of the shared bulkhead is lost.
     pub fn unless_lost<F: Future>(&self, inside: F) -> Until<F, impl Future<Output = Error> + use<F>> {
         let lost = self.shared.as_ref().map(|guard| (guard.lost_error(), guard.held().until_lost()));
         Until::strictly(inside, lost.map(|(error, lost)| lost.map(|_| error)))
     }
 
-    /// Gives everything back, and tells the breaker what it came to.
+    /// Gives everything back, and reports the outcome to the breaker.
     pub async fn leave(self, report: Report) {
         let Self { permit, shared, place, shed, share, began } = self;
         if let Some((clock, began)) = began.filter(|_| report != Report::Cancel) {

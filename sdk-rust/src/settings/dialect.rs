@@ -1,4 +1,4 @@
-//! How another language says settings, and is told what came of them.
+//! How another language writes settings, and reads results.
 //!
 //! Two things differ between languages: how names of fields are spelled, and what a bare number means where a duration is
 //! asked for. All else is the same everywhere, also the words of an error; its field is named as the caller wrote it.

@@ -49,7 +49,7 @@ pub struct ShutdownReport {
     pub released: Vec<String>,
     /// What was held and could not be given back, and why. Its lease ends it.
     pub unreleased: Vec<(String, String)>,
-    /// How many watchdogs and refreshes did not stop when told to.
+    /// How many watchdogs and refreshes did not stop when they should have.
     pub stragglers: usize,
 }
 
@@ -81,6 +81,7 @@ impl Client {
         let Some(runtime) = Handle::try_current().ok().or_else(|| self.background()) else {
             inner.gate.close();
             inner.closing.cancel();
+            inner.caches.close();
             let cut_off = inner.gate.shut();
             return ShutdownReport { cut_off, stragglers: inner.tasks.len(), ..ShutdownReport::default() };
         };
@@ -97,7 +98,7 @@ impl Client {
                     under_way.0.inner().shutdown.report.send_replace(Some(report));
                 });
             }
-            // The sender lives as long as this client: there is always news, of the end or of nobody being at it.
+            // The sender lives as long as this client: a change always comes: the end, or that no task works on it.
             let _ = report.changed().await;
         }
     }
@@ -133,6 +134,7 @@ impl Client {
         let inner = self.inner();
         let in_flight = inner.gate.close();
         inner.closing.cancel();
+        inner.caches.close();
         self.drain().await;
         let cut_off = inner.gate.shut();
 

@@ -91,7 +91,7 @@ pub(crate) struct CallWatch {
     is_over: bool,
 }
 
-/// What those who listen are told.
+/// What listeners get.
 struct CallNotes {
     primitive: Primitive,
     name: Arc<str>,
@@ -207,13 +207,15 @@ impl Drop for CallWatch {
 macro_rules! watched {
     ($primitive:ident, $operation:expr, $name:expr, $call:expr, $ending:expr) => {
         match $crate::telemetry::watch($crate::telemetry::Primitive::$primitive, $operation, $name) {
-            None => $call.await,
-            Some(watch) if !watch.has_span() => {
+            // On the heap, so that the future of the whole has room for the call once, and not for each way.
+            Some(watch) if watch.has_span() => watch.around(Box::pin($call), $ending).await,
+            watch => {
                 let value = $call.await;
-                watch.end_as(&value, $ending);
+                if let Some(watch) = watch {
+                    watch.end_as(&value, $ending);
+                }
                 value
             }
-            Some(watch) => watch.around($call, $ending).await,
         }
     };
 }

@@ -1,10 +1,10 @@
-//! What happens, told to those who want to hear it.
+//! Events, for listeners.
 //!
 //! # The promise
 //! - With nobody listening nothing is made: [`is_wanted`] is one load.
 //! - A listener runs where the event happens, on any thread, and must not block. Bindings put the event into a queue of their own.
 //! - A listener that panics breaks nothing: the call goes on, the other listeners hear the event, and the log has one line for each listener.
-//! - What a listener causes itself is not told: no listener can make events without end.
+//! - A listener gets no events that it causes itself: no listener can make events without end.
 //! - A listener that is removed while it is called ends that call; it is not called again.
 
 use std::cell::Cell;
@@ -39,13 +39,15 @@ pub enum Event {
     Lost { primitive: Primitive, name: Arc<str>, reason: &'static str },
     /// A handler of a worker dropped a message, whose id this is. The reason is in the handler's words.
     Dropped { name: Arc<str>, id: String, reason: String },
+    /// A message of a worker died, for this reason: `retries`, `final`, `crash` or `age`. The ledger has its error.
+    Dead { name: Arc<str>, id: String, deaths: u32, reason: &'static str },
     /// An attempt under the stored policy of this name took longer than its ticket lasts: nobody counted it. Once for each version.
     Outlived { name: Arc<str>, took: Duration },
-    /// The server cannot be reached, or cannot help. The address has no user and no password in it.
+    /// The server, or the broker of a source or publisher, cannot be reached, or cannot help. The address has no user and no password in it.
     Away { address: String, reason: String },
     /// The server refuses a command. Once for each command.
     Refused { address: String, reason: String },
-    /// The server is used again.
+    /// The server, or the broker, is used again.
     Back { address: String },
 }
 
@@ -103,6 +105,7 @@ impl Event {
             | Self::Transition { name, .. }
             | Self::Lost { name, .. }
             | Self::Dropped { name, .. }
+            | Self::Dead { name, .. }
             | Self::Outlived { name, .. } => Some(name),
             Self::Away { .. } | Self::Refused { .. } | Self::Back { .. } => None,
         }
@@ -197,7 +200,7 @@ pub(super) fn is_wanted(interest: Interest) -> bool {
     WANTED.load(Ordering::Relaxed) & interest.bit() != 0
 }
 
-/// Tells those who listen. `make` is only called if there are any.
+/// Sends it to all listeners. `make` is only called if there are any.
 #[inline]
 pub(crate) fn emit(interest: Interest, home: Home, make: impl FnOnce() -> Event) {
     if is_wanted(interest) {

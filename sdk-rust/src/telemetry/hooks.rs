@@ -109,6 +109,16 @@ impl Hooks {
         })
     }
 
+    /// A message of a worker died: its name, the id of the message, how often it died, and why (`retries`, `final`, `crash` or `age`).
+    #[must_use]
+    pub fn on_dead(self, hook: impl Fn(&str, &str, u32, &str) + Send + Sync + 'static) -> Self {
+        self.with(move |event| {
+            if let Event::Dead { name, id, deaths, reason } = event {
+                hook(name, id, *deaths, reason);
+            }
+        })
+    }
+
     /// An attempt outlived its ticket, and nobody counted it: the name of the stored policy, how long it took.
     #[must_use]
     pub fn on_outlived(self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
@@ -119,7 +129,7 @@ impl Hooks {
         })
     }
 
-    /// A server is away: its address, and why.
+    /// A server, or the broker of a source or publisher, is away: its address, and why.
     #[must_use]
     pub fn on_away(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
         self.with(move |event| {
@@ -129,7 +139,7 @@ impl Hooks {
         })
     }
 
-    /// A server is back: its address.
+    /// A server, or a broker, is back: its address.
     #[must_use]
     pub fn on_back(self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.with(move |event| {

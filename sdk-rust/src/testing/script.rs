@@ -1,4 +1,4 @@
-//! A server that says what a test told it to say.
+//! A server with the replies that a test lists.
 //!
 //! Each command that arrives takes the next line of the script: a reply as the server would send it, an error, or silence.
 //! When the script is over the server is away. What was asked is remembered in words.
@@ -68,7 +68,7 @@ impl<R: Into<Self>, const N: usize> From<[R; N]> for Reply {
 
 type Lines = Arc<Mutex<VecDeque<Result<Value, Error>>>>;
 
-/// A server that says what it is told. Clones are one.
+/// A server with the replies that a test lists. Clones share them.
 ///
 /// ```
 /// use resil::limiter::Limit;

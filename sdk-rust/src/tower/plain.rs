@@ -21,7 +21,7 @@ pub type SharedBulkheadLayer<N = Innermost> = GuardLayer<SharedBulkhead, N>;
 /// Another answer in place of a failure. `Res` is the service's response, `E` its own error.
 pub type FallbackLayer<Res, E, N = Innermost> = GuardLayer<Fallback<Res, E>, N>;
 
-/// So many calls at once, so many more in line, and the rest is refused.
+/// So many calls at once, so many more in the queue, and the rest is refused.
 pub type BulkheadLayer<P = OnePartition, N = Innermost> = GuardLayer<Partitioned<P>, N>;
 
 /// No more requests of one key than the limit allows, over all processes.

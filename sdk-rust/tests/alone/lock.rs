@@ -212,6 +212,76 @@ async fn what_cannot_be_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn several_locks_are_acquired_in_the_order_of_their_keys() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let both = client.locks(["b", "a"], LockSettings::new()).unwrap();
+    assert_eq!(both.names(), ["a", "b"]);
+    let taken = client.lock("a", LockSettings::new()).unwrap().try_acquire().await.expect("free");
+    let waits = tokio::spawn({
+        let both = both.clone();
+        async move { both.acquire().await }
+    });
+    settle().await;
+    let second = client.lock("b", LockSettings::new()).unwrap();
+    second.try_acquire().await.expect("nobody has it who waits for the one before it").release().await.unwrap();
+    taken.release().await.expect("released");
+    let held = waits.await.expect("no panic").expect("free");
+    assert!(held.guards()[0].fence() < held.guards()[1].fence());
+    held.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn several_locks_are_not_held_if_one_is_lost_while_the_last_is_waited_for() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let single = |name: &str| client.lock(name, LockSettings::new()).unwrap();
+    let taken = single("b").try_acquire().await.expect("free");
+    let both = client.locks(["a", "b"], LockSettings::new()).unwrap();
+    let waits = tokio::spawn(async move { both.acquire().await.map(drop) });
+    settle().await;
+    assert_eq!(single("a").break_lock("ann", "stuck").await.expect("broken"), 1);
+    settle().await;
+    taken.release().await.expect("released");
+    assert_eq!(waits.await.expect("no panic").expect_err("one is lost").code(), Code::LockLost);
+    assert!(single("b").try_acquire().await.is_ok(), "the other was released");
+}
+
+#[tokio::test]
+async fn several_locks_are_all_released_whatever_comes_of_one() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let single = |name: &str| client.lock(name, LockSettings::new()).unwrap();
+    let all = client.locks(["a", "b", "c"], LockSettings::new()).unwrap().acquire().await.expect("free");
+    single("b").break_lock("ann", "stuck").await.expect("broken");
+    assert_eq!(all.release().await.expect_err("one was lost").code(), Code::LockLost);
+    for name in ["a", "c"] {
+        assert!(single(name).try_acquire().await.is_ok(), "{name} is free");
+    }
+}
+
+#[tokio::test]
+async fn one_time_limit_is_for_several_locks_together() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let taken = |name: &str| client.lock(name, LockSettings::new()).unwrap();
+    let (first, second) =
+        (taken("a").try_acquire().await.expect("free"), taken("b").try_acquire().await.expect("free"));
+    let both = client.locks(["b", "a"], LockSettings::new().wait(ms(200))).unwrap();
+    let waits = tokio::spawn(async move { both.acquire().await.map(drop) });
+    settle().await;
+    clock.advance(ms(150));
+    first.release().await.expect("released");
+    settle().await;
+    clock.advance(ms(50));
+    settle().await;
+    assert!(waits.is_finished(), "its time is over");
+    assert_eq!(waits.await.expect("no panic").expect_err("in vain").code(), Code::LockTimeout);
+    assert!(taken("a").try_acquire().await.is_ok(), "the first one was released");
+    drop(second);
+}
+
+#[tokio::test]
 async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_over() {
     let clock = Clock::driven();
     let client = client(&clock).await;

@@ -44,4 +44,5 @@ mod tower_layers;
 #[cfg(feature = "redis")]
 mod warnings;
 mod whole_policy;
+mod whole_policy_budget;
 mod whole_policy_settings;

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use resil::dead_letters::{DeadLettersSettings, DeathReason, Letter};
 use resil::limiter::Limit;
 use resil::policy::retry_all;
 use resil::telemetry::Hooks;
 use resil::testing::Clock;
+use resil::worker::{LedgerSource, WorkError, WorkerSettings};
 use resil::{Away, Client, ConnectSettings, Notice};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -101,4 +103,85 @@ async fn an_attempt_that_outlives_its_ticket_is_said_once_for_each_version() {
     assert_eq!(*noticed.lock(), [notice.clone(), notice]);
     assert_eq!(*hooked.lock(), [("late".to_owned(), minute), ("late".to_owned(), minute)]);
     assert_eq!(warnings.0.load(Ordering::SeqCst), 2);
+}
+
+const SECRET: &str = "hunter2-never-logged";
+
+/// A client that keeps what it is told.
+async fn noticing() -> (Client, Arc<Mutex<Vec<Notice>>>) {
+    let noticed = Arc::new(Mutex::new(Vec::new()));
+    let notices = Arc::clone(&noticed);
+    let settings = ConnectSettings::new("memory://").on_notice(move |notice| notices.lock().push(notice.clone()));
+    (settings.connect().await.expect("there"), noticed)
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain until {what}");
+}
+
+#[tokio::test]
+async fn each_dead_message_is_a_warning() {
+    let (client, noticed) = noticing().await;
+    let hooked = Arc::new(Mutex::new(Vec::new()));
+    let hooks = Arc::clone(&hooked);
+    let hook = move |name: &str, id: &str, deaths, reason: &str| {
+        hooks.lock().push((name.to_owned(), id.to_owned(), deaths, reason.to_owned()));
+    };
+    let _hooks = Hooks::new().only("mourned").on_dead(hook).install();
+    let warnings = Warnings::default();
+    let _subscribed = tracing::subscriber::set_default(warnings.clone());
+    let ledger = client.dead_letters("mourned", DeadLettersSettings::new()).expect("valid");
+    ledger.fail(&Letter::of("shop", "1").payload("x"), "sent").await.expect("kept");
+    let worker = client.worker("mourned", WorkerSettings::new()).expect("valid");
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "mourned").expect("valid");
+    let watched = {
+        let noticed = Arc::clone(&noticed);
+        async move {
+            until("it is dead", || !noticed.lock().is_empty()).await;
+            stop.cancel();
+        }
+    };
+    let handled = worker.run(source, |_| async { Err(WorkError::permanent(SECRET)) });
+    let (report, ()) = tokio::join!(handled, watched);
+    assert_eq!(report.expect("it ran").dead, 1);
+    let (worker, id) = ("mourned".into(), "shop/1".to_owned());
+    assert_eq!(*noticed.lock(), [Notice::Dead { worker, id, deaths: 1, reason: DeathReason::Final }]);
+    assert_eq!(*hooked.lock(), [("mourned".to_owned(), "shop/1".to_owned(), 1, "final".to_owned())]);
+    assert_eq!(warnings.0.load(Ordering::SeqCst), 1);
+}
+
+#[cfg(all(feature = "redis", feature = "amqp", feature = "postgres"))]
+#[tokio::test]
+async fn a_broker_that_is_away_is_one_warning_with_its_address() {
+    use resil::worker::postgres::{OutboxSettings, OutboxSource};
+    use resil::worker::rabbit::{RabbitPublisher, RabbitSettings, RabbitSource};
+    use resil::worker::streams::{StreamSettings, StreamSource};
+    let (client, noticed) = noticing().await;
+    let warnings = Warnings::default();
+    let _subscribed = tracing::subscriber::set_default(warnings.clone());
+    let url = |scheme: &str| format!("{scheme}://shop:{SECRET}@127.0.0.1:1");
+    let rabbit = || RabbitSettings::new(url("amqp"), "orders");
+    let _sources = (
+        RabbitSource::new(&client, rabbit()).expect("valid"),
+        OutboxSource::new(&client, OutboxSettings::new(url("postgres") + "/shop")).expect("valid"),
+        StreamSource::new(&client, StreamSettings::new("orders").url(url("redis"))).expect("valid"),
+        RabbitPublisher::new(&client, &rabbit()).expect("valid"),
+    );
+    until("all are away", || noticed.lock().len() >= 4).await;
+    // Attempts go on, and are not said again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told = noticed.lock().clone();
+    assert_eq!((told.len(), warnings.0.load(Ordering::SeqCst)), (4, 4), "{told:?}");
+    for notice in told {
+        let Notice::SourceAway { address, reason, .. } = &notice else { panic!("{notice:?}") };
+        assert_eq!(address, "127.0.0.1:1");
+        assert!(!reason.contains(SECRET), "{reason}");
+    }
 }

@@ -169,9 +169,12 @@ fn a_whole_policy_keeps_its_place_while_a_call_blocks_its_thread() {
     let job: Job = |client, work| {
         Box::pin(async move {
             let bulkhead = client
-                .shared_bulkhead("reports", SharedBulkheadSettings::new(1).lease(LEASE).max_queue(1).max_wait(PATIENCE))
+                .shared_bulkhead(
+                    "whole reports",
+                    SharedBulkheadSettings::new(1).lease(LEASE).max_queue(1).max_wait(PATIENCE),
+                )
                 .unwrap();
-            let policy = Policy::builder("reports").shared_bulkhead(bulkhead).build().expect("valid");
+            let policy = Policy::builder("whole reports").shared_bulkhead(bulkhead).build().expect("valid");
             let call = || async {
                 work.block();
                 Ok::<_, String>(())

@@ -222,3 +222,108 @@ async fn calls_are_made_while_the_server_is_away_and_after_a_deletion() {
     operator.policies().delete("pay").await.unwrap();
     policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the last good one stays");
 }
+
+const ONE_PLACE: &str = r#"{"timeout":{"attempt":"5m"},"sharedBulkhead":{"maxConcurrentCalls":1}}"#;
+
+/// A client whose connection passes through a relay, and the policy it follows.
+async fn following_through(relay: &Relay, server: &Server, document: &str) -> (Client, FollowedPolicy) {
+    let operator = resil::connect(&server.url()).await.unwrap();
+    operator.policies().set("pay", document).await.unwrap();
+    let client = resil::connect(&format!("redis://127.0.0.1:{}", relay.port())).await.unwrap();
+    let policy = client.policy("pay").await.unwrap();
+    (client, policy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_does_not_wait_for_its_report() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let (_client, policy) = following_through(&relay, &server, ONE_PLACE).await;
+    let inside = policy.call(retry_all, || async {
+        relay.delay(Duration::from_millis(400));
+        Ok::<_, &str>(Instant::now())
+    });
+    let ended_at = inside.await.expect("it has the place");
+    let (took, left) = (ended_at.elapsed(), counted(&server, "active"));
+    assert!(took < Duration::from_millis(300), "it returned after {took:?}, and a report takes 400 ms");
+    assert_eq!(left, 1, "the report is on its way");
+    eventually("the place is free", || counted(&server, "active") == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_place_of_a_call_is_free_for_the_callers_next_call() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let (_client, policy) = following_through(&relay, &server, ONE_PLACE).await;
+    for slow in [0, 3] {
+        relay.delay(Duration::from_millis(slow));
+        for number in 0..100 {
+            let ended = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await;
+            ended.unwrap_or_else(|failure| panic!("call {number}, {slow} ms away: {failure:?}"));
+            let ignored = policy.call(|_: &&str| Class::Ignore, || async { Err::<(), _>("nothing new") }).await;
+            assert_eq!(ignored, Err(Failure::Inner("nothing new")), "call {number}, {slow} ms away");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_final_failure_is_counted_before_the_callers_next_call() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let (_client, policy) = following_through(&relay, &server, r#"{"breaker":{"consecutiveFailures":1}}"#).await;
+    relay.delay(Duration::from_millis(20));
+    let failed = policy.call(|_: &&str| Class::Permanent, || async { Err::<(), _>("wrong") }).await;
+    assert_eq!(failed, Err(Failure::Inner("wrong")));
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::CircuitOpen));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_right_after_a_call_has_sent_its_report() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    for round in 0..10 {
+        let (client, policy) = following_through(&relay, &server, ONE_PLACE).await;
+        relay.delay(Duration::from_millis(round * 5));
+        policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the place is free");
+        let report = client.shutdown(Duration::from_secs(5)).await;
+        assert!(report.is_clean(), "{report:?}");
+        assert_eq!(counted(&server, "active"), 0, "in round {round}");
+        relay.delay(Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_report_is_sent_though_the_callers_runtime_ends() {
+    let server = Server::fresh();
+    for round in 0..20 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_client, policy) = following(&server, ONE_PLACE).await;
+            let ended = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await;
+            ended.unwrap_or_else(|failure| panic!("round {round}: {failure:?}"));
+        });
+        drop(runtime);
+        let begun = Instant::now();
+        while counted(&server, "active") > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it was not sent in round {round}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_that_is_lost_with_the_connection_costs_the_lease() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let document = r#"{"timeout":{"attempt":"200ms"},"sharedBulkhead":{"maxConcurrentCalls":1}}"#;
+    let (_client, policy) = following_through(&relay, &server, document).await;
+    let inside = policy.call(retry_all, || async {
+        relay.close();
+        Ok::<_, &str>(())
+    });
+    inside.await.expect("a call that was made is made, whatever becomes of its report");
+    let entered = raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]);
+    assert!(entered.contains("REFUSED") && entered.contains("bulkhead"), "{entered}");
+    eventually("its lease ends", || raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-2"]).contains("ADMITTED")).await;
+}

@@ -17,3 +17,4 @@ mod lock;
 mod one_lock;
 mod policy_watch;
 mod quorum;
+mod quorum_leaves_nothing;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use resil::limiter::Limit;
 use resil::lock::{LockSettings, lock_name};
-use resil::{Client, ConnectSettings, Error};
+use resil::{Away, Client, ConnectSettings, Error};
 use resil_harness::{Options, Relay, Server};
 
 fn ms(ms: u64) -> Duration {
@@ -18,13 +18,13 @@ const LEASE: Duration = Duration::from_millis(1_000);
 const RETURN_DELAY: Duration = Duration::from_millis(1_500);
 
 /// Five servers: three that forget nothing, two that forget everything and stay out for the delay. Each behind a relay.
-struct Five {
-    servers: Vec<Server>,
+pub(super) struct Five {
+    pub servers: Vec<Server>,
     relays: Vec<Relay>,
 }
 
 impl Five {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let servers: Vec<Server> = (0..5)
             .map(|at| {
                 let delay = RETURN_DELAY.as_millis().to_string();
@@ -62,7 +62,17 @@ impl Five {
         format!("redis+quorum://{}", hosts.join(","))
     }
 
-    async fn client(&self) -> Client {
+    pub fn freeze_one_and_close_another(&mut self) {
+        self.servers[0].pause();
+        self.relays[4].close();
+    }
+
+    pub fn bring_back(&mut self) {
+        self.servers[0].resume();
+        self.relays[4].open();
+    }
+
+    pub async fn client(&self) -> Client {
         let client = ConnectSettings::new(self.url()).require_server().connect().await.expect("five servers");
         client.wait_ready(Duration::from_secs(10)).await.expect("a majority");
         client
@@ -80,7 +90,7 @@ impl Five {
     }
 }
 
-async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
@@ -157,6 +167,59 @@ async fn a_holder_without_a_majority_is_told_before_anybody_else_is_granted() {
     assert!(guard.release().await.is_err(), "it stays lost");
     let later = lock.acquire_within(Duration::from_secs(10)).await;
     assert!(later.is_ok(), "{later:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_attempt_leaves_nothing_behind() {
+    let five = Five::start();
+    let client = five.client().await;
+    for server in &five.servers[..3] {
+        let _: redis::Value = redis::cmd("RES.LOCK")
+            .arg(&["ACQUIRE", "resil:lock:{stock}", "somebody", "60s"])
+            .query(&mut server.connect())
+            .expect("granted");
+    }
+    let lock = client.lock("stock", LockSettings::new().lease(Duration::from_secs(60))).unwrap();
+    let taken = lock.try_acquire().await;
+    assert!(matches!(taken, Err(Error::LockTimeout { .. })), "{taken:?}");
+    let taken = lock.acquire_within(ms(100)).await;
+    assert!(matches!(taken, Err(Error::LockTimeout { .. })), "{taken:?}");
+    eventually("the two that were free are free again", || five.holding("stock") == 3).await;
+}
+
+/// Took three times as long before: each attempt and each release had its own patience.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_waits_has_its_answer_in_time() {
+    let five = Five::start();
+    let client = five.client().await;
+    let lock = client.lock("stock", LockSettings::new().lease(Duration::from_secs(10))).unwrap();
+    lock.acquire().await.expect("free").release().await.expect("released");
+    (0..3).for_each(|at| five.relays[at].freeze());
+    let begun = Instant::now();
+    let away = lock.acquire_within(ms(300)).await;
+    assert!(matches!(away, Err(Error::BackendUnavailable(_) | Error::LockTimeout { .. })), "{away:?}");
+    assert!(begun.elapsed() < ms(450), "{:?}", begun.elapsed());
+    (0..3).for_each(|at| five.relays[at].open());
+    eventually("what was granted meanwhile is released", || five.holding("stock") == 0).await;
+}
+
+/// Lost before: the last attempt was cut off, which was told as servers that are away, and opened a lock that somebody held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_replies_are_not_servers_that_are_away() {
+    let five = Five::start();
+    let client = five.client().await;
+    let settings = LockSettings::new().lease(Duration::from_secs(60));
+    let guard = client.lock("stock", settings.clone()).unwrap().acquire().await.expect("free");
+    five.relays.iter().for_each(|relay| relay.delay(ms(40)));
+    for away in [Away::Closed, Away::Open] {
+        let lock = client.lock("stock", settings.clone().when_away(away)).unwrap();
+        for wait in [ms(60), ms(250), ms(300), ms(350)] {
+            let taken = lock.acquire_within(wait).await;
+            assert!(matches!(taken, Err(Error::LockTimeout { .. })), "{away:?}, {wait:?}: {taken:?}");
+        }
+    }
+    five.relays.iter().for_each(Relay::open);
+    guard.release().await.expect("held all the while");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Forced, ReportCall, Tall
 use resil_wire::command::Reply;
 use resil_wire::reply::Value;
 
-use super::channels::{EVERYTHING, MemoryNews};
+use super::channels::{EVERYTHING, MemoryEvent};
 use super::refused;
 use super::store::{Store, Touch, When};
 use crate::error::Error;
@@ -115,7 +115,7 @@ impl Store {
 
     /// Those who hear of everything.
     pub(super) fn tell_of_move(&self, key: &[u8], transition: &BreakerTransition) {
-        self.news.publish(EVERYTHING, &MemoryNews::Moved { key: key.to_vec(), transition: *transition });
+        self.events.publish(EVERYTHING, &MemoryEvent::Moved { key: key.to_vec(), transition: *transition });
     }
 }
 

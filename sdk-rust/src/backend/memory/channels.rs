@@ -1,4 +1,4 @@
-//! What others of the same store did, told at once: a holding was lost, a breaker was changed. On a server, published messages do that.
+//! What others of the same store did, published at once: a holding was lost, a breaker was changed. On a server, published messages do that.
 //!
 //! Those who hear are called by the caller that made the change, after its key was unlocked. They must not wait for anything.
 
@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::waited::Ending;
 
-use crate::policies::watch::PolicyNews;
+use crate::policies::watch::PolicyMessage;
 
-/// What a server would publish on `resil:events`, as far as it is told in memory.
+/// What a server would publish on `resil:events`, as far as memory publishes it.
 #[derive(Debug, Clone)]
-pub(crate) enum MemoryNews {
+pub(crate) enum MemoryEvent {
     Moved { key: Vec<u8>, transition: BreakerTransition },
-    Policy(PolicyNews),
+    Policy(PolicyMessage),
 }
 
 /// What is published on a channel. False: nobody hears it any more.
@@ -52,7 +52,7 @@ impl<T> Channels<T> {
     }
 }
 
-/// The channel of all [`MemoryNews`].
+/// The channel of all [`MemoryEvent`].
 pub(super) const EVERYTHING: &[u8] = b"";
 
 /// The channel of losses: what the owners of one client begin with, as on a server.

@@ -17,7 +17,7 @@ use resil_wire::single_flight::{
 
 use super::Memory;
 use super::store::{Store, Touch, When};
-use super::waited::{MemoryMachine, Told, Waited};
+use super::waited::{MemoryMachine, Replied, Waited};
 use crate::cache::Invalidated;
 use crate::error::Error;
 
@@ -75,7 +75,7 @@ impl Store {
         call: &JoinCall<'_>,
         waiting: Option<Waiting>,
         when: When,
-    ) -> Result<Told<Asked<Flights>>, Error> {
+    ) -> Result<Replied<Asked<Flights>>, Error> {
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
         let generation = call.under.map_or(0, |name| self.names.begin(name, &self.fences, self.now(when)));
         let request = LeadRequest { lease: call.lease, bind_to: None, generation, early: call.early };

@@ -18,13 +18,13 @@ use resil_wire::policy::{
 };
 use resil_wire::reply::Value;
 
-use super::channels::{EVERYTHING, MemoryNews};
+use super::channels::{EVERYTHING, MemoryEvent};
 use super::store::{State, Store, Touch, When};
-use super::waited::{MemoryMachine, Told, Waited};
+use super::waited::{MemoryMachine, Replied, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
 use crate::policies::VersionSeen;
-use crate::policies::watch::PolicyNews;
+use crate::policies::watch::PolicyMessage;
 
 /// A store has one user, whose name is that of a server's without ACLs.
 const USER: &[u8] = b"default";
@@ -96,14 +96,14 @@ impl Store {
 
     fn told_of_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
         if changed.action != PolicyAction::Set(SetAction::Same) {
-            let news = PolicyNews {
+            let message = PolicyMessage {
                 key: key.to_vec(),
                 seen: VersionSeen { version: changed.version, at_ms: None },
                 action: changed.action.into(),
             };
-            self.policies.publish(key, &news);
-            self.policies.publish(b"", &news);
-            self.news.publish(EVERYTHING, &MemoryNews::Policy(news));
+            self.policies.publish(key, &message);
+            self.policies.publish(b"", &message);
+            self.events.publish(EVERYTHING, &MemoryEvent::Policy(message));
         }
         Ok(Reply::PolicyChanged(changed))
     }
@@ -141,7 +141,7 @@ impl Store {
         call: &GuardEnterCall<'_>,
         waiting: Option<Waiting>,
         when: When,
-    ) -> Result<Told<Asked<Guards>>, Error> {
+    ) -> Result<Replied<Asked<Guards>>, Error> {
         let request = call.request(rand::random());
         let id = waiting.map(|waiting| waiting.id);
         self.ask::<Guards>(call.key, when, id, |key, setting| enter(key, call.owner, request, None, waiting, setting))

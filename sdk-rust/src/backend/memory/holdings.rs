@@ -14,7 +14,7 @@ use resil_wire::reply::Value;
 
 use super::Memory;
 use super::store::{Store, Touch, When};
-use super::waited::{MemoryMachine, Told, Waited};
+use super::waited::{MemoryMachine, Replied, Waited};
 use crate::error::Error;
 
 impl MemoryMachine for Locks {
@@ -107,7 +107,7 @@ impl Store {
         request: LockRequest,
         waiting: Option<Waiting>,
         when: When,
-    ) -> Result<Told<Acquired>, Error>
+    ) -> Result<Replied<Acquired>, Error>
     where
         Holding<L>: HoldingMachine,
     {

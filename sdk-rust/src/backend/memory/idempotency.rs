@@ -14,7 +14,7 @@ use resil_wire::idempotency::{
 use resil_wire::reply::Value;
 
 use super::store::{Store, Touch, When};
-use super::waited::{MemoryMachine, Told, Waited};
+use super::waited::{MemoryMachine, Replied, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
 
@@ -61,7 +61,7 @@ impl Store {
         call: &BeginCall<'_>,
         waiting: Option<Waiting>,
         when: When,
-    ) -> Result<Told<Asked<Idempotency>>, Error> {
+    ) -> Result<Replied<Asked<Idempotency>>, Error> {
         let BeginCall { token, lease, fingerprint, keep, on_lapse, .. } = *call;
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
         let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to: None };

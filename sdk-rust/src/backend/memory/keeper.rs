@@ -1,4 +1,4 @@
-//! Who looks at keys when nobody asks: a lease ends, or somebody has waited long enough.
+//! The task that steps keys without a call: when a lease ends, or a wait is over.
 //!
 //! # The state
 //! A heap of when which key wants to be looked at, and on which runtimes a task sleeps until the first of them. Such a

@@ -22,7 +22,7 @@ use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Value;
 
 use super::store::{Store, Touch, When};
-use super::waited::{MemoryMachine, Told, Waited};
+use super::waited::{MemoryMachine, Replied, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
 
@@ -93,7 +93,7 @@ impl Store {
         call: &TakeCall<'_>,
         waiting: Option<Waiting>,
         when: When,
-    ) -> Result<Told<Asked<Ledgers>>, Error> {
+    ) -> Result<Replied<Asked<Ledgers>>, Error> {
         self.watch_clock(when);
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
         let (count, meta) = (call.count as usize, call.meta.into());

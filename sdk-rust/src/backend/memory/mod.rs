@@ -9,7 +9,7 @@
 //! - `store`: the keys, in shards, under a `name` each; `names`: what was invalidated of cache names; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`, `ledgers`, `overview`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
-//! - `channels`: who is told of what others did.
+//! - `channels`: events for clients of the same store.
 
 mod breakers;
 mod channels;
@@ -47,14 +47,14 @@ use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
 use self::channels::EVERYTHING;
-pub(crate) use self::channels::{Hear, MemoryNews};
+pub(crate) use self::channels::{Hear, MemoryEvent};
 pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
 use crate::cache::Invalidated;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::policies::watch::PolicyNews;
+use crate::policies::watch::PolicyMessage;
 
 /// A handle to a store.
 pub(crate) struct Memory {
@@ -207,27 +207,27 @@ impl Memory {
         }
     }
 
-    /// `hear` is told when an owner that begins with `owners` loses what it holds, other than by letting go.
+    /// `hear` is called when an owner that begins with `owners` loses what it holds, other than by letting go.
     pub fn hear_losses(&self, owners: &[u8], hear: Hear<Ending>) {
         self.store.losses.subscribe(owners, hear);
     }
 
-    /// `hear` is told when the breaker at `key` changes its state, by any caller.
+    /// `hear` is called when the breaker at `key` changes its state, by any caller.
     pub fn hear_changes(&self, key: &[u8], hear: Hear<BreakerTransition>) {
         self.store.changes.subscribe(key, hear);
     }
 
-    /// `hear` is told when the policy at `key`, or any if that is empty, is set or deleted, by any caller.
-    pub fn hear_policy(&self, key: &[u8], hear: Hear<PolicyNews>) {
+    /// `hear` is called when the policy at `key`, or any if that is empty, is set or deleted, by any caller.
+    pub fn hear_policy(&self, key: &[u8], hear: Hear<PolicyMessage>) {
         self.store.policies.subscribe(key, hear);
     }
 
-    /// `hear` is told of every transition of a breaker and of every change of a policy.
-    pub fn hear_everything(&self, hear: Hear<MemoryNews>) {
-        self.store.news.subscribe(EVERYTHING, hear);
+    /// `hear` is called for every transition of a breaker and every change of a policy.
+    pub fn hear_everything(&self, hear: Hear<MemoryEvent>) {
+        self.store.events.subscribe(EVERYTHING, hear);
     }
 
-    /// `hear` is told what of a cache name is out of date, by any caller; `name` is its key.
+    /// `hear` gets what is out of date of a cache name, by any caller; `name` is its key.
     pub fn hear_invalidations(&self, name: &[u8], hear: Hear<Invalidated>) {
         self.store.names.told.subscribe(name, hear);
     }
@@ -241,7 +241,7 @@ impl Memory {
         self.reach.subscribe()
     }
 
-    /// Nothing is answered through this handle any more; who waits through it is told so. Others of the same name go on.
+    /// This handle replies to nothing any more; calls that wait through it fail. Other handles of the same name go on.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         self.reach.send_replace(Reach::Away);

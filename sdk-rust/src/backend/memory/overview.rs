@@ -14,8 +14,8 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::guard::GuardEntered;
 use resil_wire::lock::Acquired;
 use resil_wire::overview::{
-    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, Listed, LockRow, OverviewCall, OverviewKind, OverviewRow,
-    PolicyRow, Ranked, TopCall, TopKind, TopRow, WaitingRow,
+    BreakerRow, BulkheadRow, DeniedRow, HeldRow, LedgerRow, Listed, LoadRow, LockRow, OverviewCall, OverviewKind,
+    OverviewRow, PolicyRow, Ranked, RunRow, TopCall, TopKind, TopRow, WaitingRow,
 };
 
 use super::store::{State, Store, When};
@@ -160,6 +160,16 @@ fn row(kind: OverviewKind, key: &[u8], state: &State, now: Instant) -> Option<Ov
         }
         (OverviewKind::Dlq, State::Ledger(waited)) => {
             Some(OverviewRow::Dlq(LedgerRow::of(key, &waited.state().view(), now)))
+        }
+        (OverviewKind::Run, State::Idempotency(waited)) => {
+            let nobody = Queue::default();
+            let queue = waited.queue().unwrap_or(&nobody);
+            RunRow::of(key, waited.state(), queue, None, None, now).map(OverviewRow::Run)
+        }
+        (OverviewKind::Load, State::Flight(waited)) => {
+            let nobody = Queue::default();
+            let queue = waited.queue().unwrap_or(&nobody);
+            LoadRow::of(key, waited.state(), queue, None, None, now).map(OverviewRow::Load)
         }
         _ => None,
     }

@@ -22,7 +22,7 @@ use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
 use super::breakers::Baselines;
-use super::channels::{Channels, MemoryNews};
+use super::channels::{Channels, MemoryEvent};
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
@@ -30,7 +30,7 @@ use super::names::Names;
 use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::policies::watch::PolicyNews;
+use crate::policies::watch::PolicyMessage;
 
 const SHARDS: usize = 64;
 
@@ -165,8 +165,8 @@ pub(super) struct Store {
     /// Breakers that were changed, by their keys.
     pub changes: Channels<BreakerTransition>,
     /// Policies that were set or deleted, by their keys; all of them under an empty one.
-    pub policies: Channels<PolicyNews>,
-    pub news: Channels<MemoryNews>,
+    pub policies: Channels<PolicyMessage>,
+    pub events: Channels<MemoryEvent>,
     pub names: Names,
     pub baselines: Baselines,
     pub clock_watch: Mutex<ClockWatch>,
@@ -189,7 +189,7 @@ impl Store {
             losses: Channels::default(),
             changes: Channels::default(),
             policies: Channels::default(),
-            news: Channels::default(),
+            events: Channels::default(),
             names: Names::default(),
             baselines: Baselines::default(),
             clock_watch: Mutex::default(),
@@ -233,7 +233,7 @@ impl Store {
                 })
             }
         };
-        // Who plays the past is not to lose it to the present.
+        // A test that plays the past must not lose its keys to the present.
         if let When::Now = when {
             self.count_call(keys);
         }

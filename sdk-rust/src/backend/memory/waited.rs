@@ -45,7 +45,7 @@ pub(super) trait MemoryMachine: Machine + InState {
     fn error(_refusal: &Self::Refusal) -> Option<Error> {
         None
     }
-    /// The transitions of a breaker in this step, of which those who use it are told.
+    /// The transitions of a breaker in this step, for the handles that use it.
     fn transitions(_edits: &[Self::Report]) -> Vec<BreakerTransition> {
         Vec::new()
     }
@@ -135,9 +135,9 @@ impl<M: MemoryMachine> Kept for Waited<M> {
 type Addressed = (Sender<Delivery>, Delivery);
 type Replies = SmallVec<[Addressed; 1]>;
 
-/// What others are told of a step.
+/// What a step publishes to others.
 #[derive(Default)]
-struct ToldOthers {
+struct SentToOthers {
     replies: Replies,
     /// Holdings that ended, and not by their owners.
     losses: Vec<Ending>,
@@ -145,7 +145,7 @@ struct ToldOthers {
 }
 
 /// The verdict for a caller, and where its reply comes if it waits.
-pub(super) struct Told<V> {
+pub(super) struct Replied<V> {
     pub verdict: V,
     pub reply: Option<Receiver<Delivery>>,
 }
@@ -174,7 +174,7 @@ impl<M: MemoryMachine> Waited<M> {
         store: &Store,
         key: &[u8],
         now: Instant,
-        sent: &mut ToldOthers,
+        sent: &mut SentToOthers,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> (V, Touch) {
         let mut fresh = Queue::default();
@@ -224,7 +224,7 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> Result<V, Error> {
-        let mut sent = ToldOthers::default();
+        let mut sent = SentToOthers::default();
         let verdict =
             self.on(key, when, |waited: &mut Waited<M>, now| Ok(waited.step(self, key, now, &mut sent, step)));
         self.send::<M>(key, sent);
@@ -239,7 +239,7 @@ impl Store {
         step: impl FnOnce(&mut WaitedKey<'_, M>, &U, &mut Setting<'_>) -> Stepped<M, V>,
         keep: impl FnOnce(&V, &mut U) -> Touch,
     ) -> Result<V, Error> {
-        let mut sent = ToldOthers::default();
+        let mut sent = SentToOthers::default();
         let verdict = self.on_pair((key, other), when, |waited: &mut Waited<M>, beside: &mut U, now| {
             let (verdict, touch) = waited.step(self, key, now, &mut sent, |key, setting| step(key, beside, setting));
             let kept = keep(&verdict, beside);
@@ -256,8 +256,8 @@ impl Store {
         when: When,
         id: Option<WaiterId>,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, Asked<M>>,
-    ) -> Result<Told<Asked<M>>, Error> {
-        let mut sent = ToldOthers::default();
+    ) -> Result<Replied<Asked<M>>, Error> {
+        let mut sent = SentToOthers::default();
         let told = self.on(key, when, |waited: &mut Waited<M>, now| {
             let (verdict, touch) = waited.step(self, key, now, &mut sent, step);
             let mut reply = None;
@@ -266,7 +266,7 @@ impl Store {
                 waiters.senders.insert(id, sender);
                 reply = Some(receiver);
             }
-            Ok((Told { verdict, reply }, touch))
+            Ok((Replied { verdict, reply }, touch))
         });
         self.send::<M>(key, sent);
         told
@@ -278,8 +278,8 @@ impl Store {
         key: &[u8],
         is_wanted: impl FnOnce(&mut Waiters<M::Request>) -> bool,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
-    ) -> ToldOthers {
-        let mut sent = ToldOthers::default();
+    ) -> SentToOthers {
+        let mut sent = SentToOthers::default();
         // The key of another kind, or none: it went together with everybody who waited for it.
         let _ = self.on(key, When::Now, |waited: &mut Waited<M>, now| {
             if !waited.waiters.as_mut().is_some_and(|waiters| is_wanted(waiters)) {
@@ -292,7 +292,11 @@ impl Store {
     }
 
     /// Sends what was decided. What is granted to a waiter who is gone is taken back, and may go to the next.
-    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses, mut transitions }: ToldOthers) {
+    fn send<M: MemoryMachine>(
+        &self,
+        key: &[u8],
+        SentToOthers { mut replies, mut losses, mut transitions }: SentToOthers,
+    ) {
         while !replies.is_empty() {
             let unread: SmallVec<[u64; 1]> = replies
                 .drain(..)
@@ -314,7 +318,7 @@ impl Store {
         }
     }
 
-    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> ToldOthers {
+    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> SentToOthers {
         self.step_if::<M, _>(
             key,
             |waiters| waiters.grants.undeliverable(fence).is_some(),

@@ -12,7 +12,7 @@ use tokio::sync::oneshot::Receiver;
 
 use super::Memory;
 use super::store::Store;
-use super::waited::{Delivery, MemoryMachine, Told};
+use super::waited::{Delivery, MemoryMachine, Replied};
 use crate::error::Error;
 
 /// A position in the queue.
@@ -45,7 +45,7 @@ impl Memory {
     pub(super) async fn wait_in_queue<M: MemoryMachine>(
         &self,
         (key, wait, most): (&[u8], Span, u32),
-        ask: impl FnOnce(Waiting) -> Result<Told<Asked<M>>, Error>,
+        ask: impl FnOnce(Waiting) -> Result<Replied<Asked<M>>, Error>,
         answer: impl FnOnce(Asked<M>) -> Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let store = &self.store;

@@ -6,7 +6,7 @@
 //! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent, unless it [says so](CallerGone);
 //!   one that was sent may have had its effect, even if its caller has gone.
 //! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
-//! - When the connection ends, for whatever reason, everybody who waits is told so, and so is the [`PushListener`], who also gets
+//! - When the connection ends, for any reason, every call that waits gets that error, and so does the [`PushListener`], which also gets
 //!   what the server pushes. When the last handle is dropped, the connection ends.
 //!
 //! # Why not redis-rs' own
@@ -48,7 +48,7 @@ use super::trouble::Trouble;
 const READ_AT_ONCE: usize = 64 * 1024;
 /// With so many sent and not answered nothing more is sent: somebody reads, and says nothing.
 const UNANSWERED_MAX: usize = 1 << 16;
-/// So many are answered before what they ask next is sent: the server is not to stand still while all others are told.
+/// So many callers get their replies before their next commands are sent: the server is not to stand still while all others get theirs.
 const ANSWERED_AT_ONCE: usize = 16;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -116,7 +116,7 @@ pub(super) enum Prefix {
     Asking,
 }
 
-/// Who hears what a connection does unasked.
+/// Gets what a connection receives unasked.
 pub(super) trait PushListener: Send + Sync {
     fn is_pushed(&self, push: Vec<Value>);
     /// The connection ended.
@@ -247,7 +247,7 @@ struct Driver {
     submissions: Arc<Submissions>,
     inbox: Inbox,
     outgoing: Outgoing,
-    /// Who waits for an answer to what was sent, the oldest first.
+    /// The calls that wait for a reply, the oldest first.
     sent: VecDeque<oneshot::Sender<Answered>>,
     /// Others were let run first.
     let_others: bool,

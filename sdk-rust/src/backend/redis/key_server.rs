@@ -24,7 +24,12 @@ impl KeyServer {
         Ok(Self { address: Address::parse(url)?, key: key.into() })
     }
 
-    /// A new connection to it. Who sends over it keeps the time.
+    /// For the log: hosts and ports, never a user or a password.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// A new connection to it. The sender bounds the time.
     pub async fn connect(&self) -> Result<MultiplexedConnection, Error> {
         let connecting = async {
             let info = match &self.address {

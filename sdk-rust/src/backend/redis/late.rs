@@ -1,10 +1,10 @@
 //! Waits that need no connection: the server answers at once, and its verdict comes later as a message.
 //!
 //! # The promise
-//! - Every caller stands in the server's queue, however many there are, and the server decides who is first.
+//! - Every caller waits in the server's queue, however many there are, and the server decides who is first.
 //! - A wait whose verdict may have been lost, because the listening connection or the shared one was replaced, is asked again as
 //!   the same owner: the server gives it the same position, or the same grant.
-//! - A wait that is dropped, or fails, leaves the queue within a round trip: the server is told.
+//! - A wait that is dropped, or fails, leaves the queue within a round trip, by a command to the server.
 //!
 //! # Two connections, not one
 //! Verdicts come over the connection that also brings losses and changes of breakers, and not over the shared one: a server
@@ -50,7 +50,7 @@ pub(super) type WaitName = (&'static str, Vec<u8>, Vec<u8>);
 
 pub(super) type Verdict = Result<Value, Trouble>;
 
-/// Who listens for verdicts.
+/// The listener for verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
     Nobody,
@@ -211,7 +211,7 @@ impl Redis {
     }
 }
 
-/// A wait that was not answered: the server is told that nobody waits any more.
+/// A wait without a verdict: a command takes it out of the queue of the server.
 pub(super) struct Leaving<'a, 'c> {
     shared: &'a SharedConnection,
     command: Option<&'a Command<'c>>,
@@ -225,7 +225,7 @@ impl Leaving<'_, '_> {
         self.command = None;
     }
 
-    /// A policy knows its waiters by their owners, and its calls by their tickets. To ask without waiting is to leave the queue, or to be told the
+    /// A policy knows its waiters by their owners, and its calls by their tickets. To ask without waiting is to leave the queue, or to get the
     /// ticket of what was granted meanwhile: that call is over.
     fn leave_guard(&mut self, call: &GuardEnterCall<'_>) {
         let connection = match (self.asked.take(), self.shared.link()) {

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::address::{Address, Sentinels, at, without_database};
-use super::connection::{CallerGone, Connection};
+use super::connection::{CallerGone, Connection, PendingReply};
 use super::resp;
 use super::slots::PrimaryNode;
 use super::speech::{field, packed, understood};
@@ -50,6 +50,23 @@ const MODULE: &[u8] = b"resil";
 pub(super) enum Link {
     Server(Connection),
     Cluster(ClusterConnection),
+}
+
+/// A command that was handed in, if it could be.
+pub(super) struct HandedIn {
+    asked: Option<PendingReply>,
+    /// The connection ends with its last handle.
+    link: Link,
+    gone: CallerGone,
+}
+
+impl HandedIn {
+    pub async fn reply(mut self, command: &Command<'_>) -> Result<Understood, Trouble> {
+        match self.asked {
+            Some(asked) => asked.await,
+            None => self.link.ask_as(command, self.gone).await,
+        }
+    }
 }
 
 /// How to open one more connection to where the shared one leads.
@@ -88,8 +105,18 @@ impl Link {
                 // On the heap: it is seldom, and futures of callers stay small.
                 None => Box::pin(connection.ask_when_there_is_capacity(|outbox| resp::write(command, outbox))).await,
             },
-            Self::Cluster(_) => self.send(packed(command), command.key()).await.map(understood),
+            Self::Cluster(_) => Box::pin(self.send(packed(command), command.key())).await.map(understood),
         }
+    }
+
+    /// Hands `command` in now, where that takes no waiting: a connection to one server that has capacity. It is sent although its
+    /// reply is never asked for, unless it is dropped before that and `gone` says that it is then forgotten.
+    pub fn begin(self, command: &Command<'_>, gone: CallerGone) -> HandedIn {
+        let asked = match &self {
+            Self::Server(connection) => connection.ask(gone, |outbox| resp::write(command, outbox)),
+            Self::Cluster(_) => None,
+        };
+        HandedIn { asked, link: self, gone }
     }
 
     /// A command of redis-rs' making, to the node of a cluster that has `key`.
@@ -185,7 +212,7 @@ async fn open_cluster(
     Ok(Session { generation, link: Link::Cluster(connection), door: Door::Cluster(seed), bind: Bind::None })
 }
 
-/// The first node that answers. A wrong password or a missing module are told apart here, where there is one node to ask.
+/// The first node that answers. A wrong password and a missing module are distinguished here, where there is one node to ask.
 async fn answering(seeds: &[ConnectionInfo]) -> Result<ConnectionInfo, Trouble> {
     let mut last = Trouble::Gone("no node of the cluster can be reached");
     for seed in seeds {
@@ -270,7 +297,7 @@ impl Greeting {
     }
 }
 
-/// A user who may not PING is told so by a server that is there.
+/// Also if the user has no right to PING: a server that refuses is there.
 fn alive<T>(answer: Result<T, Trouble>) -> Result<(), Trouble> {
     match answer {
         Ok(_) | Err(Trouble::Refused(Error::PermissionDenied(_)) | Trouble::Later(_)) => Ok(()),

@@ -3,7 +3,7 @@
 //! # The promise
 //! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
 //!   answered, or fails, within the command timeout; while the server is away it fails at once.
-//! - [`wait`](Redis::wait) stands in the server's queue, without a connection of its own where that is possible; see [`late`].
+//! - [`wait`](Redis::wait) waits in the server's queue, without a connection of its own where that is possible; see [`late`].
 //! - The connection is kept by a task on the client's background runtime; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
@@ -22,6 +22,7 @@ mod connection;
 pub(crate) mod key_server;
 pub(crate) mod late;
 mod link;
+pub(crate) mod lost;
 mod node_waits;
 mod plain;
 mod resp;
@@ -36,6 +37,7 @@ mod tests;
 mod trouble;
 mod waiting;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -46,7 +48,8 @@ use resil_wire::holding::Bind;
 use resil_wire::reply::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{self, JoinHandle};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 
@@ -110,20 +113,51 @@ impl Redis {
         self.shared.address.db()
     }
 
-    pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        self.call_within(command, self.shared.command_timeout).await
+    pub fn call(&self, command: &Command<'_>) -> impl Future<Output = Result<Reply, Error>> {
+        self.call_within(command, self.shared.command_timeout)
     }
 
     /// The same for what is worth nothing after `bound`.
     pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
-        let asking = self.call_here(command, bound, CallerGone::Forget);
+        // Where it stays: each copy of it is a part of a call that one can measure.
+        let asking = pin!(self.call_here(command, bound));
         if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
 
-    /// A call that is sent even if its caller goes before that.
-    pub async fn call_sent_anyway(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        let asking = self.call_here(command, self.shared.command_timeout, CallerGone::Send);
-        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    /// The same for what is asked of several servers at once: it is handed in before this returns. So it is on its way to the last of
+    /// them also if the others reply before the future that is returned is polled.
+    pub fn begin_within<'a>(
+        &'a self,
+        command: Command<'a>,
+        bound: Duration,
+    ) -> impl Future<Output = Result<Reply, Error>> + 'a {
+        self.begin(command, bound, CallerGone::Forget)
+    }
+
+    /// The same with the bound of every call; it is sent although nobody may wait for the reply.
+    pub fn begin_to_the_end<'a>(&'a self, command: Command<'a>) -> impl Future<Output = Result<Reply, Error>> + 'a {
+        self.begin(command, self.shared.command_timeout, CallerGone::Send)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        command: Command<'a>,
+        bound: Duration,
+        gone: CallerGone,
+    ) -> impl Future<Output = Result<Reply, Error>> + 'a {
+        let begun = self.shared.link().map(|link| {
+            let round_trip = RoundTrip::begin(&self.shared.meters);
+            (link.begin(&command, gone), round_trip)
+        });
+        async move {
+            let (handed_in, round_trip) = begun?;
+            let within = bound.min(self.shared.command_timeout);
+            let asking = async {
+                let heard = timeout(within, handed_in.reply(&command)).await;
+                self.heard(&command, round_trip, heard)
+            };
+            if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+        }
     }
 
     pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
@@ -135,10 +169,20 @@ impl Redis {
         TokioContext::new(future, self.shared.runtime.clone())
     }
 
-    async fn call_here(&self, command: &Command<'_>, bound: Duration, gone: CallerGone) -> Result<Reply, Error> {
+    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let mut link = self.shared.link()?;
         let round_trip = RoundTrip::begin(&self.shared.meters);
-        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask_as(command, gone)).await {
+        let heard = timeout(bound.min(self.shared.command_timeout), link.ask(command)).await;
+        self.heard(command, round_trip, heard)
+    }
+
+    fn heard(
+        &self,
+        command: &Command<'_>,
+        round_trip: RoundTrip<'_>,
+        heard: Result<Result<Value, Trouble>, Elapsed>,
+    ) -> Result<Reply, Error> {
+        let trouble = match heard {
             Ok(Ok(value)) => {
                 round_trip.is_answered();
                 self.shared.answered(command);
@@ -153,14 +197,14 @@ impl Redis {
 
     async fn wait_here(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match command.waits() {
-            None => self.call_here(command, self.shared.command_timeout, CallerGone::Forget).await,
+            None => self.call_here(command, self.shared.command_timeout).await,
             Some(wait) => self.wait_for(command, wait).await,
         }
     }
 
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
-        self.shared.session().map_or(Bind::None, |session| session.bind)
+        self.shared.bind()
     }
 
     pub fn is_cluster(&self) -> bool {
@@ -168,7 +212,7 @@ impl Redis {
         matches!(self.shared.address, Address::Cluster(_)) || found()
     }
 
-    /// Whether every caller can stand in the server's queue. Not while the server is away.
+    /// Whether every caller can wait in the server's queue. Not while the server is away.
     pub fn queues_everybody(&self) -> bool {
         let Ok(session) = self.shared.session() else { return false };
         match &session.door {
@@ -250,7 +294,8 @@ impl Drop for RoundTrip<'_> {
 }
 
 fn is_in_a_runtime() -> bool {
-    Handle::try_current().is_ok()
+    // In a task there is one, and that is known without a count of references.
+    task::try_id().is_some() || Handle::try_current().is_ok()
 }
 
 fn read(command: &Command<'_>, value: Value) -> Result<Reply, Error> {

@@ -1,7 +1,7 @@
 //! Waits in a cluster: one connection to each node carries all that this client waits for there.
 //!
 //! # The promise
-//! - As for [a single server](super::late): every caller stands in the server's queue, and none needs a connection.
+//! - As for [a single server](super::late): every caller waits in the server's queue, and none needs a connection.
 //! - The connection that asks is the one that listens, so a wait ends with it, and its grant is taken back. A channel has the slot
 //!   of its key, so each hash tag is subscribed to once, before the first wait for it.
 //! - A wait whose verdict may not be heard is asked again, as the same owner: when the connection ends or falls silent, and when the
@@ -278,7 +278,7 @@ async fn look_after(node: Weak<NodeConnection>, bound: Duration, closing: Cancel
             }
             *node.used.lock() = Instant::now();
             let ping = node.connection.ask_anyway(|outbox| resp::write_plain(&["PING"], outbox));
-            // A user who may not PING is told so by somebody.
+            // Also if the user has no right to PING: a server that refuses is there.
             if matches!(timeout(bound, ping).await, Err(_) | Ok(Err(Trouble::Gone(_)))) {
                 return node.waits.is_over();
             }

@@ -7,6 +7,7 @@ use resil_wire::reply::Value;
 use tokio::time::timeout;
 
 use super::link::Link;
+use super::lost::{Gathered, LostNodes};
 use super::slots::PrimaryNode;
 use super::speech::understood;
 use super::trouble::Trouble;
@@ -24,49 +25,71 @@ impl Redis {
     }
 
     /// The rows of every primary, at most `most` of each.
-    pub async fn list(&self, call: OverviewCall<'_>, most: usize) -> Result<Vec<OverviewRow>, Error> {
-        let listing = self.list_here(call, most);
+    pub async fn list(
+        &self,
+        call: OverviewCall<'_>,
+        most: usize,
+        lost: Option<&LostNodes>,
+    ) -> Result<Vec<OverviewRow>, Error> {
+        let listing = self.list_here(call, most, lost);
         if is_in_a_runtime() { Box::pin(listing).await } else { Box::pin(self.outside(listing)).await }
     }
 
-    async fn list_here(&self, mut call: OverviewCall<'_>, most: usize) -> Result<Vec<OverviewRow>, Error> {
+    async fn list_here(
+        &self,
+        call: OverviewCall<'_>,
+        most: usize,
+        lost: Option<&LostNodes>,
+    ) -> Result<Vec<OverviewRow>, Error> {
         let mut link = self.shared.link()?;
+        let mut rows = Gathered::new(lost);
+        for node in &self.nodes(&link, lost).await? {
+            let listed = self.list_of(&mut link, call.clone(), most, node.as_ref());
+            rows.add(node.as_ref(), listed.await)?;
+        }
+        rows.all()
+    }
+
+    async fn list_of(
+        &self,
+        link: &mut Link,
+        mut call: OverviewCall<'_>,
+        most: usize,
+        node: Option<&PrimaryNode>,
+    ) -> Result<Vec<OverviewRow>, Error> {
         let mut rows = Vec::new();
-        for node in &self.nodes(&link).await? {
-            let before = rows.len();
-            call.cursor = 0;
-            loop {
-                let Reply::Listed(listed) =
-                    self.ask_node(&mut link, &Command::List(call.clone()), node.as_ref()).await?
-                else {
-                    return Err(Error::Internal("not a list".to_owned()));
-                };
-                rows.extend(listed.rows);
-                call.cursor = listed.cursor;
-                if call.cursor == 0 || rows.len() - before >= most {
-                    rows.truncate(before.saturating_add(most));
-                    break;
-                }
+        call.cursor = 0;
+        loop {
+            let Reply::Listed(listed) = self.ask_node(link, &Command::List(call.clone()), node).await? else {
+                return Err(Error::Internal("not a list".to_owned()));
+            };
+            rows.extend(listed.rows);
+            call.cursor = listed.cursor;
+            if call.cursor == 0 || rows.len() >= most {
+                rows.truncate(most);
+                return Ok(rows);
             }
         }
-        Ok(rows)
     }
 
     /// The rows of every primary, in no order.
-    pub async fn top(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
-        let ranking = self.top_here(call);
+    pub async fn top(&self, call: TopCall, lost: Option<&LostNodes>) -> Result<Vec<TopRow>, Error> {
+        let ranking = self.top_here(call, lost);
         if is_in_a_runtime() { Box::pin(ranking).await } else { Box::pin(self.outside(ranking)).await }
     }
 
-    async fn top_here(&self, call: TopCall) -> Result<Vec<TopRow>, Error> {
+    async fn top_here(&self, call: TopCall, lost: Option<&LostNodes>) -> Result<Vec<TopRow>, Error> {
         let mut link = self.shared.link()?;
-        let (mut rows, command) = (Vec::new(), Command::Top(call));
-        for node in &self.nodes(&link).await? {
-            if let Reply::Ranked(ranked) = self.ask_node(&mut link, &command, node.as_ref()).await? {
-                rows.extend(ranked.0);
-            }
+        let (mut rows, command) = (Gathered::new(lost), Command::Top(call));
+        for node in &self.nodes(&link, lost).await? {
+            let ranked = match self.ask_node(&mut link, &command, node.as_ref()).await {
+                Ok(Reply::Ranked(ranked)) => Ok(ranked.0),
+                Ok(_) => Ok(Vec::new()),
+                Err(error) => Err(error),
+            };
+            rows.add(node.as_ref(), ranked)?;
         }
-        Ok(rows)
+        rows.all()
     }
 
     async fn ask_node(
@@ -82,21 +105,31 @@ impl Redis {
         command.read(value).map_err(|error| Error::Internal(error.to_string()))
     }
 
-    /// Every primary; of a server that is no cluster, none.
-    async fn nodes(&self, link: &Link) -> Result<Vec<Option<PrimaryNode>>, Error> {
+    /// Every primary that is not lost already; of a server that is no cluster, `None`.
+    pub(super) async fn nodes(&self, link: &Link, lost: Option<&LostNodes>) -> Result<Vec<Option<PrimaryNode>>, Error> {
         if let Link::Server(_) = link {
             return Ok(vec![None]);
         }
-        let bound = self.shared.command_timeout;
-        let asked = timeout(bound, slots::primaries(link)).await.unwrap_or(Err(Trouble::Late));
-        Ok(asked.map_err(|trouble| trouble.into_error(None))?.into_iter().map(Some).collect())
+        // Any node is asked which there are: it may be the one that is lost.
+        let attempts = if lost.is_some() { 3 } else { 1 };
+        let (bound, mut asked) = (self.shared.command_timeout / attempts, Err(Trouble::Late));
+        for _ in 0..attempts {
+            asked = timeout(bound, slots::primaries(link)).await.unwrap_or(Err(Trouble::Late));
+            if asked.is_ok() {
+                break;
+            }
+        }
+        let nodes = asked.map_err(|trouble| trouble.into_error(None))?;
+        let is_left = |node: &PrimaryNode| lost.is_none_or(|lost| !lost.has(node));
+        let left: Vec<_> = nodes.into_iter().filter(is_left).map(Some).collect();
+        if left.is_empty() { Err(Error::BackendUnavailable("no node of the cluster can be reached")) } else { Ok(left) }
     }
 
     async fn scan_here(&self, pattern: &str, kind: &str) -> Result<Vec<Vec<u8>>, Error> {
         let mut link = self.shared.link()?;
         let bound = self.shared.command_timeout;
         let said = |trouble: Trouble| trouble.into_error(None);
-        let nodes = self.nodes(&link).await?;
+        let nodes = self.nodes(&link, None).await?;
         let mut keys = Vec::new();
         for node in nodes {
             let mut cursor = b"0".to_vec();

@@ -68,6 +68,10 @@ pub(super) struct PrimaryNode {
 }
 
 impl PrimaryNode {
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// By its address: a slot whose node is away leads to any other node, which would speak for it.
     pub fn route(&self) -> SingleNodeRoutingInfo {
         match self.address.rsplit_once(':') {

@@ -161,7 +161,7 @@ impl Subscription {
         Ok(Some(Message { channel, payload: message.get_payload_bytes().to_vec() }))
     }
 
-    /// Whether anybody is there. A user who may not PING is told so by somebody.
+    /// Whether the server is there. One that refuses PING to this user is.
     async fn look(&mut self) -> Result<(), SubscriptionEnd> {
         match timeout(self.shared.command_timeout, self.sink.ping::<redis::Value>()).await {
             Ok(Ok(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! Who keeps the shared connection: one task, for as long as the client lives.
+//! Keeps the shared connection open: one task, for as long as the client lives.
 //!
 //! # The promise
 //! Whether the server can be reached is known without anybody calling. While it cannot, calls fail at once; attempts to
@@ -34,6 +34,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use resil_wire::command::Command;
+use resil_wire::holding::Bind;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -65,7 +66,7 @@ const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
 
 pub(super) enum ConnectionState {
     Here(Arc<Session>),
-    /// Why; this is what calls are told.
+    /// Why; calls get this error.
     Away(Error),
 }
 
@@ -174,6 +175,14 @@ impl SharedConnection {
         match &**self.standing.load() {
             ConnectionState::Here(session) => Ok(session.link.clone()),
             ConnectionState::Away(error) => Err(error.clone()),
+        }
+    }
+
+    /// The number of the shared connection, if there is one. Takes no lock.
+    pub fn bind(&self) -> Bind {
+        match &**self.standing.load() {
+            ConnectionState::Here(session) => session.bind,
+            ConnectionState::Away(_) => Bind::None,
         }
     }
 

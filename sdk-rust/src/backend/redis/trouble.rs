@@ -67,7 +67,7 @@ impl Trouble {
         }
     }
 
-    /// At the first connection these are told at once: no later attempt would go better.
+    /// At the first connection these fail at once: no later attempt would go better.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Refused(_))
     }
@@ -96,7 +96,7 @@ impl From<RedisError> for Trouble {
                 "the server does not speak RESP3; ?protocol=resp2 at the end of the URL asks for RESP2".to_owned(),
             )),
             ErrorKind::ClusterConnectionNotFound => Self::Unwell("a node of the cluster cannot be reached"),
-            // Only its text tells it from a connection that broke.
+            // Only its text distinguishes it from a connection that broke.
             ErrorKind::Io if error.to_string().contains("peer certificate") => Self::Refused(Error::InvalidArgument(
                 "the server's certificate is not trusted by the roots of this system, or is not for this host"
                     .to_owned(),

@@ -12,7 +12,7 @@
 //!
 //! # Holdings that hang on the shared connection
 //! When that connection is replaced, a grant that hangs on the old one ends the moment it is made. So a call that waits then
-//! asks again, bound to the new one, on another connection; the server moves the place in the line over, which is why
+//! asks again, bound to the new one, on another connection; the server moves the position in the queue over, which is why
 //! the first connection is kept until the second one is answered. A grant that came in just then is asked for again, too.
 
 use std::sync::Arc;
@@ -222,7 +222,7 @@ impl<'a, 'c> WaitingCommand<'a, 'c> {
                     self.shared.waiting.slots.forget();
                 }
             }
-            // Having waited in line for a while means that it went well until now.
+            // Having waited in the queue for a while means that it went well until now.
             if begun.elapsed() > PATIENCE {
                 (in_trouble_since, pause_max) = (None, PAUSE_BASE);
             }
@@ -352,7 +352,7 @@ pub(super) async fn is_over(
 ) -> Result<(), Error> {
     let mut away_since: Option<Instant> = None;
     loop {
-        let news = match shared.session() {
+        let has_changed = match shared.session() {
             Ok(session) if session.generation != generation => return Ok(()),
             Ok(_) => {
                 away_since = None;
@@ -361,12 +361,12 @@ pub(super) async fn is_over(
             Err(error) => {
                 let bound = *away_since.get_or_insert_with(Instant::now) + PATIENCE;
                 match timeout_at(bound, reach.changed()).await {
-                    Ok(news) => news.is_ok(),
+                    Ok(changed) => changed.is_ok(),
                     Err(_) => return Err(error),
                 }
             }
         };
-        if !news {
+        if !has_changed {
             return Err(CLOSED);
         }
     }

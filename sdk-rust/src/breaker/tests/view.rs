@@ -8,19 +8,19 @@ const FAILED: CountedOutcome = CountedOutcome { is_failure: true, is_slow: false
 const TRUST: Duration = Duration::from_secs(1);
 const NOW: Moment = Duration::from_secs(1_000);
 
-fn news(state: State, generation: u64, retry_after_ms: i64) -> News {
-    News { state, generation, retry_after_ms, from: ReplyOf::Admit }
+fn state_reply(state: State, generation: u64, retry_after_ms: i64) -> StateReply {
+    StateReply { state, generation, retry_after_ms, from: ReplyOf::Admit }
 }
 
-fn tell(view: &View, news: News) -> Accepted {
-    view.hear(news, view.question(NOW), TRUST)
+fn tell(view: &View, state_reply: StateReply) -> Accepted {
+    view.hear(state_reply, view.question(NOW), TRUST)
 }
 
 #[test]
 fn closed_is_believed_for_as_long_as_it_is_trusted() {
     let view = View::default();
     assert_eq!(view.gate(NOW), Belief::Ask, "nothing is known at first");
-    tell(&view, news(State::Closed, 0, 0));
+    tell(&view, state_reply(State::Closed, 0, 0));
     assert_eq!(view.gate(NOW + TRUST - Duration::from_micros(1)), Belief::Closed(view.tag()));
     assert_eq!(view.gate(NOW + TRUST), Belief::Ask);
 }
@@ -28,13 +28,13 @@ fn closed_is_believed_for_as_long_as_it_is_trusted() {
 #[test]
 fn open_is_believed_until_it_may_be_asked_and_forced_open_only_for_as_long_as_it_is_trusted() {
     let view = View::default();
-    tell(&view, news(State::Open, 7, 30_000));
+    tell(&view, state_reply(State::Open, 7, 30_000));
     assert_eq!(view.gate(NOW + Duration::from_secs(29)), Belief::Open(Some(Duration::from_secs(1))));
     assert_eq!(view.gate(NOW + Duration::from_secs(30)), Belief::OpenIsOver);
-    tell(&view, news(State::ForcedOpen, 8, -1));
+    tell(&view, state_reply(State::ForcedOpen, 8, -1));
     assert_eq!(view.gate(NOW), Belief::Open(None));
     assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
-    tell(&view, news(State::ForcedOpen, 9, 60_000));
+    tell(&view, state_reply(State::ForcedOpen, 9, 60_000));
     assert_eq!(view.gate(NOW), Belief::Open(Some(Duration::from_secs(60))));
     assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
 }
@@ -43,7 +43,7 @@ fn open_is_believed_until_it_may_be_asked_and_forced_open_only_for_as_long_as_it
 fn half_open_and_ramping_are_asked_every_time() {
     for state in [State::HalfOpen, State::Ramping] {
         let view = View::default();
-        tell(&view, news(state, 7, 20));
+        tell(&view, state_reply(state, 7, 20));
         assert_eq!(view.gate(NOW), Belief::Ask);
     }
 }
@@ -51,13 +51,13 @@ fn half_open_and_ramping_are_asked_every_time() {
 #[test]
 fn an_answer_that_was_overtaken_is_not_believed_but_a_lost_key_is() {
     let view = View::default();
-    tell(&view, news(State::Closed, 5, 0));
+    tell(&view, state_reply(State::Closed, 5, 0));
     let early = view.question(NOW);
-    tell(&view, news(State::Open, 6, 30_000));
-    let late = view.hear(news(State::Closed, 5, 0), early, TRUST);
+    tell(&view, state_reply(State::Open, 6, 30_000));
+    let late = view.hear(state_reply(State::Closed, 5, 0), early, TRUST);
     assert_eq!(late, Accepted { tag: None, transition: None });
     assert!(matches!(view.gate(NOW), Belief::Open(_)));
-    let afterwards = tell(&view, news(State::Closed, 0, 0));
+    let afterwards = tell(&view, state_reply(State::Closed, 0, 0));
     assert!(afterwards.tag.is_some());
     assert_eq!(view.gate(NOW), Belief::Closed(view.tag()));
 }
@@ -65,23 +65,23 @@ fn an_answer_that_was_overtaken_is_not_believed_but_a_lost_key_is() {
 #[test]
 fn each_transition_is_told_once_and_the_first_state_is_none() {
     let view = View::default();
-    assert_eq!(tell(&view, news(State::Closed, 5, 0)).transition, None);
+    assert_eq!(tell(&view, state_reply(State::Closed, 5, 0)).transition, None);
     let open = Transition { previous: State::Closed, new: State::Open, generation: 6 };
-    assert_eq!(tell(&view, news(State::Open, 6, 30_000)).transition, Some(open));
-    assert_eq!(tell(&view, news(State::Open, 6, 29_000)).transition, None);
+    assert_eq!(tell(&view, state_reply(State::Open, 6, 30_000)).transition, Some(open));
+    assert_eq!(tell(&view, state_reply(State::Open, 6, 29_000)).transition, None);
 }
 
 #[test]
 fn while_a_failure_is_on_its_way_only_the_answer_to_it_makes_the_circuit_closed() {
     let view = View::default();
-    tell(&view, news(State::Closed, 5, 0));
+    tell(&view, state_reply(State::Closed, 5, 0));
     view.record(view.tag(), FAILED);
     view.take();
     assert_eq!(view.gate(NOW), Belief::Ask);
-    tell(&view, news(State::Closed, 5, 0));
+    tell(&view, state_reply(State::Closed, 5, 0));
     assert_eq!(view.gate(NOW), Belief::Ask);
     view.release();
-    tell(&view, News { from: ReplyOf::Tally, ..news(State::Closed, 5, 0) });
+    tell(&view, StateReply { from: ReplyOf::Tally, ..state_reply(State::Closed, 5, 0) });
     assert_eq!(view.gate(NOW), Belief::Closed(view.tag()));
 }
 
@@ -99,7 +99,7 @@ fn failures_in_a_row_are_those_at_the_end() {
 fn an_outcome_of_another_generation_is_not_counted() {
     let view = View::default();
     view.record(0, FAILED);
-    tell(&view, news(State::Closed, 5, 0));
+    tell(&view, state_reply(State::Closed, 5, 0));
     assert!(!view.has_unsent(), "what was unsent belongs to no generation any more");
     assert_eq!(view.record(0, FAILED), None);
     assert_eq!(view.record(view.tag(), FAILED), Some(1));
@@ -108,7 +108,7 @@ fn an_outcome_of_another_generation_is_not_counted() {
 #[test]
 fn nothing_is_admitted_here_while_a_failure_is_unsent() {
     let (view, clock) = (View::default(), Clock::driven());
-    view.hear(news(State::Closed, 5, 0), view.question(clock.now()), TRUST);
+    view.hear(state_reply(State::Closed, 5, 0), view.question(clock.now()), TRUST);
     assert!(view.admit(&clock, false).is_some());
     view.record(view.tag(), FAILED);
     assert_eq!(view.admit(&clock, false), None);

@@ -29,7 +29,7 @@ pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
-/// Tells the server what is left, in the finest unit it fits in. Rounded up: the client's own deadline comes first.
+/// Sends the server the time that is left, in the finest unit it fits in. Rounded up: the client's own deadline comes first.
 pub(super) fn tell(headers: &mut HeaderMap, left: Duration) {
     let most = 10_u128.pow(DIGITS_MAX as u32) - 1;
     let said =

@@ -111,7 +111,7 @@ impl LayerParts {
         };
         settle(match deadline {
             None => attempts.await,
-            // Attempts see to the deadline themselves. This is for what comes before them.
+            // Attempts keep the deadline themselves. This is for what comes before them.
             Some(Deadline { after, .. }) => tokio::select! {
                 biased;
                 attempted = attempts => attempted,
@@ -137,7 +137,7 @@ impl LayerParts {
             None => None,
         };
         let headers = request.headers_mut();
-        // Whatever the caller was told about attempts is about other attempts.
+        // Metadata about attempts that the caller got is about other attempts.
         headers.remove(PREVIOUS_ATTEMPTS_KEY);
         if previous > 0 {
             headers.insert(PREVIOUS_ATTEMPTS_KEY, previous.into());

@@ -177,7 +177,7 @@ proptest! {
             let (reader, _) = fleet.good_client();
             let info = reader.lock("orders", LockSettings::new()).unwrap().info().await.expect("info");
             assert_eq!((info.holders_total, info.waiters_total), (0, 0), "{info:?}");
-            assert!(good.0.inner().holdings.lines.is_empty() && bad.0.inner().holdings.lines.is_empty());
+            assert!(good.0.inner().holdings.queues.is_empty() && bad.0.inner().holdings.queues.is_empty());
             assert_eq!(good.0.inner().holdings.held() + bad.0.inner().holdings.held(), 0);
         });
     }

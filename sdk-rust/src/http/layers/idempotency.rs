@@ -3,8 +3,8 @@
 //! # The way of a request
 //! The work runs in a task of its own, so that a client that hangs up does not cut it in half. An answer whose length is known, and that is
 //! not too large, is held back until it is recorded. Any other is a stream: it goes out as it comes, and its end is held back until it
-//! is recorded. Its task tells the request either way. A stream whose task ends without its end (a panic) breaks off: what is cut short
-//! never looks whole.
+//! is recorded. The task hands the response to the request either way. A stream whose task ends without its end (a panic) breaks off: a response
+//! that is cut short never looks whole.
 
 use std::fmt;
 use std::future::Future;
@@ -299,7 +299,7 @@ const CUT_SHORT: &str = "the service ended before its answer did";
 type Sends = mpsc::Sender<Part>;
 type HttpOutcome<R, E> = Result<Response<AnsweredBody<R>>, E>;
 
-/// Tells the request its answer: once, and not before it may be heard.
+/// Hands the response to the request: once, and not before it may go out.
 struct Teller<R, E> {
     tells: Mutex<Option<oneshot::Sender<HttpOutcome<R, E>>>>,
     /// A whole answer, until it is recorded.

@@ -65,7 +65,7 @@ fn waits(memory: &Arc<Memory>, text: &str) -> Answering {
     })
 }
 
-/// Polls it until it stands in line.
+/// Polls it until it waits in the queue.
 async fn in_line(memory: &Arc<Memory>, text: &str) -> Answering {
     let mut answering = waits(memory, text);
     assert!(is_pending(&mut answering).await, "it waits: {text}");

@@ -7,7 +7,7 @@
 //!   It has written nothing, so it costs nothing, and if it goes, nothing is sent.
 //!
 //! # Its price
-//! One comparison, where there is capacity. The first waiter holds the door, and it alone is told of capacity; while there is a
+//! One comparison, where there is capacity. The first waiter holds the door, and it alone is woken when there is capacity; while there is a
 //! line the outbox counts as full for everybody else, so nobody overtakes it.
 
 use tokio::sync::{Mutex, Notify};
@@ -25,13 +25,13 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// Tells the first in line to look again.
+    /// Wakes the first waiter, so that it looks again.
     pub fn has_grown(&self) {
         self.made.notify_one();
     }
 }
 
-/// With how many bytes the outbox counts as full: with none, while there is a line.
+/// With how many bytes the outbox counts as full: with none, while there is a queue.
 pub(super) struct FullAt {
     pub bytes: usize,
     queued: usize,

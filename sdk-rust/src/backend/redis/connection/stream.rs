@@ -26,7 +26,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 pub(super) type Stream = Box<dyn Io>;
 
-/// A stream over which the server has been told who we are.
+/// A stream that is past its introductions: HELLO, password, name.
 pub(super) async fn connect(info: &ConnectionInfo) -> Result<Stream, Trouble> {
     let stream: Stream = match info.addr() {
         ConnectionAddr::Tcp(host, port) => Box::new(reached(host, *port).await?),
@@ -72,7 +72,7 @@ fn turned_away(first_line: &[u8]) -> Option<Trouble> {
     is_known.then(|| of_server(code, text))
 }
 
-/// As much of a line as tells what it says.
+/// The part of a line that is worth showing.
 const FIRST_LINE_BYTES: usize = 64;
 
 /// A stream that redis-rs uses for a while.

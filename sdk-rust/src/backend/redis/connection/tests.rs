@@ -195,7 +195,7 @@ async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
         assert!(futures_util::poll!(waiting).is_pending());
     }
     drop(gone);
-    // Something is sent now, so that there is capacity; but there is a line, too.
+    // Something is sent now, so that there is capacity; but there is a queue, too.
     expect(&mut peer, &bytes).await;
     assert!(connection.ask(CallerGone::Forget, word("overtaking")).is_none());
     let line = tokio::spawn(async move { tokio::join!(a, b) });

@@ -245,3 +245,17 @@ async fn a_connection_that_leads_nowhere_is_given_up_and_waits_move_on() {
     release(&redis, "a", "me").await;
     assert!(is_granted(&waiting.await.unwrap()));
 }
+
+/// Lost before: a lock over several servers was released at the first ones only, if those replied at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_begun_is_sent_although_nobody_polls_it() {
+    let server = Server::fresh();
+    let redis = connected(&server).await;
+    for number in 0..100 {
+        let key = format!("key{number}");
+        assert!(is_granted(&redis.call(&lock(&key, "me", Duration::ZERO)).await));
+        let call = OwnedCall { key: key.as_bytes(), owner: b"me", fence: None };
+        drop(redis.begin_to_the_end(Command::LockRelease(call)));
+        until("it is released", || async { holders_and_waiters(&redis, &key).await == (0, 0) }).await;
+    }
+}

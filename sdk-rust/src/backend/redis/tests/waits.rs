@@ -1,4 +1,4 @@
-//! Waits: in line, given up, cut off, and many more of them than connections.
+//! Waits: in the queue, given up, cut off, and many more of them than connections.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Queues inside the process: of those who want the same thing, one at a time asks the server.
 //!
-//! The head of a line waits in the server, on one connection. The moment it has its answer the next one goes, so that ten
+//! The head of a queue waits in the server, on one connection. The moment it has its reply the next one goes, so that ten
 //! thousand tasks need one waiting connection, and are served in the order they came. A caller that gives up leaves at once.
 //!
-//! A line exists while it has a head. Tickets are handed the turn and taken off the line in one step, under one lock, so a
-//! ticket that is no longer on the line has been handed the turn: it takes it, or passes it on when it is dropped.
+//! A queue exists while it has a head. A ticket gets the turn and leaves the queue in one step, under one lock, so a ticket
+//! that is no longer in the queue has the turn: it takes it, or passes it on when it is dropped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct CallerQueue {
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// Whether the line was found empty.
+/// Whether the queue was found empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrived {
     First,
@@ -41,37 +41,37 @@ pub(crate) enum Arrived {
 /// The right to ask the server. Dropping it hands it to the next.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    lines: &'a CallerQueues,
+    queues: &'a CallerQueues,
     key: QueueKey,
     pub came: Arrived,
 }
 
-/// The line has no room.
+/// The queue is full.
 #[derive(Debug)]
 pub(crate) struct Full;
 
 impl CallerQueues {
-    /// Waits for the turn, in a line of at most `most`, its head included.
-    pub async fn stand(&self, key: QueueKey, most: usize) -> Result<Turn<'_>, Full> {
+    /// Waits for the turn, in a queue of at most `most`, its head included.
+    pub async fn join(&self, key: QueueKey, most: usize) -> Result<Turn<'_>, Full> {
         let (ticket, receiver) = {
-            let mut lines = self.0.lock();
-            let Some(line) = lines.get_mut(&key) else {
-                lines.insert(key.clone(), CallerQueue::default());
-                return Ok(Turn { lines: self, key, came: Arrived::First });
+            let mut queues = self.0.lock();
+            let Some(queue) = queues.get_mut(&key) else {
+                queues.insert(key.clone(), CallerQueue::default());
+                return Ok(Turn { queues: self, key, came: Arrived::First });
             };
-            if line.waiting.len() + 1 >= most {
+            if queue.waiting.len() + 1 >= most {
                 return Err(Full);
             }
             let (sender, receiver) = oneshot::channel();
-            line.last_ticket += 1;
-            line.waiting.insert(line.last_ticket, sender);
-            (line.last_ticket, receiver)
+            queue.last_ticket += 1;
+            queue.waiting.insert(queue.last_ticket, sender);
+            (queue.last_ticket, receiver)
         };
-        let mut place = QueueTicket { lines: self, key: Some(key), ticket, receiver };
-        // An error would mean that the line was dropped, and it is not while somebody stands in it.
-        let _ = (&mut place.receiver).await;
-        match place.key.take() {
-            Some(key) => Ok(Turn { lines: self, key, came: Arrived::Later }),
+        let mut waiter = QueueTicket { queues: self, key: Some(key), ticket, receiver };
+        // An error would mean that the queue was dropped, and it is not while it has a waiter.
+        let _ = (&mut waiter.receiver).await;
+        match waiter.key.take() {
+            Some(key) => Ok(Turn { queues: self, key, came: Arrived::Later }),
             None => Err(Full),
         }
     }
@@ -80,14 +80,14 @@ impl CallerQueues {
         Self::pass_in(&mut self.0.lock(), key);
     }
 
-    fn pass_in(lines: &mut HashMap<QueueKey, CallerQueue>, key: &QueueKey) {
-        let Some(line) = lines.get_mut(key) else { return };
-        while let Some((_, sender)) = line.waiting.pop_first() {
+    fn pass_in(queues: &mut HashMap<QueueKey, CallerQueue>, key: &QueueKey) {
+        let Some(queue) = queues.get_mut(key) else { return };
+        while let Some((_, sender)) = queue.waiting.pop_first() {
             if sender.send(()).is_ok() {
                 return;
             }
         }
-        lines.remove(key);
+        queues.remove(key);
     }
 
     #[cfg(test)]
@@ -98,12 +98,12 @@ impl CallerQueues {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.lines.pass(&self.key);
+        self.queues.pass(&self.key);
     }
 }
 
 struct QueueTicket<'a> {
-    lines: &'a CallerQueues,
+    queues: &'a CallerQueues,
     /// `None` once the turn was taken.
     key: Option<QueueKey>,
     ticket: u64,
@@ -113,10 +113,10 @@ struct QueueTicket<'a> {
 impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
         let Some(key) = &self.key else { return };
-        let mut lines = self.lines.0.lock();
-        let left = lines.get_mut(key).is_some_and(|line| line.waiting.remove(&self.ticket).is_some());
+        let mut queues = self.queues.0.lock();
+        let left = queues.get_mut(key).is_some_and(|queue| queue.waiting.remove(&self.ticket).is_some());
         if !left {
-            CallerQueues::pass_in(&mut lines, key);
+            CallerQueues::pass_in(&mut queues, key);
         }
     }
 }
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn those_who_wait_are_served_in_the_order_they_came() {
-        let lines = CallerQueues::default();
-        let first = lines.stand(key(), 10).now_or_never().expect("nobody is before it").expect("there is room");
-        let mut others: Vec<_> = (0..3).map(|_| Box::pin(lines.stand(key(), 10))).collect();
+        let queues = CallerQueues::default();
+        let first = queues.join(key(), 10).now_or_never().expect("nobody is before it").expect("there is room");
+        let mut others: Vec<_> = (0..3).map(|_| Box::pin(queues.join(key(), 10))).collect();
         for other in &mut others {
             assert!(other.now_or_never().is_none());
         }
@@ -149,26 +149,26 @@ mod tests {
 
     #[test]
     fn who_is_dropped_with_the_turn_in_hand_passes_it_on() {
-        let lines = CallerQueues::default();
-        let first = lines.stand(key(), 10).now_or_never().expect("free").expect("room");
-        let mut second = Box::pin(lines.stand(key(), 10));
-        let mut third = Box::pin(lines.stand(key(), 10));
+        let queues = CallerQueues::default();
+        let first = queues.join(key(), 10).now_or_never().expect("free").expect("room");
+        let mut second = Box::pin(queues.join(key(), 10));
+        let mut third = Box::pin(queues.join(key(), 10));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         drop(first); // the turn is the second's, who has not looked yet
         drop(second);
         drop((&mut third).now_or_never().expect("its turn").expect("room"));
         drop(third);
-        assert!(lines.is_empty(), "a line that nobody stands in is forgotten");
+        assert!(queues.is_empty(), "a queue without waiters is forgotten");
     }
 
     #[test]
     fn a_line_has_no_more_places_than_was_said() {
-        let lines = CallerQueues::default();
-        let _head = lines.stand(key(), 2).now_or_never().expect("free").expect("room");
-        let mut second = Box::pin(lines.stand(key(), 2));
+        let queues = CallerQueues::default();
+        let _head = queues.join(key(), 2).now_or_never().expect("free").expect("room");
+        let mut second = Box::pin(queues.join(key(), 2));
         assert!((&mut second).now_or_never().is_none());
-        assert!(lines.stand(key(), 2).now_or_never().expect("told at once").is_err());
+        assert!(queues.join(key(), 2).now_or_never().expect("told at once").is_err());
         drop(second);
-        assert!(lines.stand(key(), 2).now_or_never().is_none(), "the place of one who left is free");
+        assert!(queues.join(key(), 2).now_or_never().is_none(), "the position of one who left is free");
     }
 }
