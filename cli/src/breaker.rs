@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use resil::breaker::{Force, Snapshot};
-use resil::operator::{ForceOrder, KeyKind};
+use resil::operator::{ForceOrder, KeyKind, Operator};
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, is_away};
 use crate::output::{Cell, Output, Table, Tone, as_json, json_bytes};
-use crate::overview::{ListArgs, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, all_nodes, list};
 use crate::spans;
 use crate::target::{ChangeArgs, Named, Target, quoted};
 
@@ -57,6 +57,9 @@ pub struct ForceArgs {
     /// For how long; until it is forced to auto by default
     #[arg(long = "for", value_name = "DURATION", value_parser = spans::read)]
     length: Option<Duration>,
+    /// Also where nothing was counted yet: without it a name without a breaker is taken for a mistyped one
+    #[arg(long)]
+    new: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -73,19 +76,24 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &BreakerVerb) -> 
     match verb {
         BreakerVerb::List(args) => {
             let client = connect.client().await?;
-            let rows = list(&client, output, KeyKind::Breaker, args).await?;
-            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no breakers")
+            let (rows, operator) = list(&client, output, KeyKind::Breaker, args).await?;
+            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no breakers")?;
+            all_nodes(&operator)
         }
         BreakerVerb::Show(target) => {
-            let named = target.named(KeyKind::Breaker)?;
-            let state = connect.client().await?.operator().breaker(&named.key).await?;
-            output.thing(|| shape(&named, &state), &properties(&named, &state))?;
-            is_there(state.exists, "breaker", &named)
+            let found = FoundBreaker::find(&connect.client().await?.operator(), target).await?;
+            if let Some(other) = &found.other {
+                let text = "the policy of this name has a breaker, too: resil breaker show --key";
+                output.notice(&format!("{text} {}", quoted(&other.key)));
+            }
+            let FoundBreaker { named, state, .. } = &found;
+            output.thing(|| shape(named, state), &properties(named, state))?;
+            is_there(state.exists, "breaker", named)
         }
         BreakerVerb::Force(args) => force(connect, output, args).await,
         BreakerVerb::Reset(args) => {
-            let named = args.target.named(KeyKind::Breaker)?;
             let operator = connect.client().await?.operator();
+            let named = FoundBreaker::find(&operator, &args.target).await?.only("reset", false)?;
             args.change.confirm("reset the breaker", &named.key)?;
             let is_reset = operator.reset_breaker(&named.key).await?;
             let sentence = match is_reset {
@@ -98,8 +106,10 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &BreakerVerb) -> 
 }
 
 async fn force(connect: &ConnectArgs, output: &Output, args: &ForceArgs) -> Result<(), Failure> {
-    let named = args.target.named(KeyKind::Breaker)?;
     let operator = connect.client().await?.operator();
+    let found = FoundBreaker::find(&operator, &args.target).await?;
+    let is_new = !found.state.exists;
+    let named = found.only("forced", args.new)?;
     let to = args.to.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     args.change.confirm(&format!("force to {to}, for the whole fleet, the breaker"), &named.key)?;
     let actor = args.change.by.actor();
@@ -114,16 +124,65 @@ async fn force(connect: &ConnectArgs, output: &Output, args: &ForceArgs) -> Resu
     let value = || {
         let span_ms = args.length.map(spans::ms);
         json!({ "key": json_bytes(&named.key), "name": named.name, "state": state.text(), "actor": actor,
-            "reason": args.change.reason, "forMs": span_ms })
+            "reason": args.change.reason, "forMs": span_ms, "isNew": is_new })
     };
-    output.done(value, &format!("{} is {}{until}", quoted(&named.shown()), state.text()))
+    let new = if is_new { "; there was no such breaker before" } else { "" };
+    output.done(value, &format!("{} is {}{until}{new}", quoted(&named.shown()), state.text()))
+}
+
+/// The breaker that a name stands for: the SDKs' own of this name, else the one of the stored policy of this name.
+struct FoundBreaker {
+    named: Named,
+    state: Snapshot,
+    /// The policy's, if there are both.
+    other: Option<Named>,
+    /// Why it is not known whether there is one of a policy, too.
+    unseen: Option<resil::Error>,
+}
+
+impl FoundBreaker {
+    async fn find(operator: &Operator, target: &Target) -> Result<Self, Failure> {
+        let named = target.named(KeyKind::Breaker)?;
+        let state = operator.breaker(&named.key).await?;
+        let Some(policy) = target.policy()? else { return Ok(Self { named, state, other: None, unseen: None }) };
+        match operator.breaker(&policy.key).await {
+            Ok(of_policy) if of_policy.exists && state.exists => {
+                Ok(Self { named, state, other: Some(policy), unseen: None })
+            }
+            Ok(of_policy) if of_policy.exists => {
+                Ok(Self { named: policy, state: of_policy, other: None, unseen: None })
+            }
+            Err(error) if !state.exists && is_away(&error) => Err(error.into()),
+            Err(error) if is_away(&error) => Ok(Self { named, state, other: None, unseen: Some(error) }),
+            // There is no policy, or it has no breaker, or this user may not see it.
+            Ok(_) | Err(_) => Ok(Self { named, state, other: None, unseen: None }),
+        }
+    }
+
+    /// For a change: exactly one is meant, and it is there unless a new one is wanted.
+    fn only(self, what: &str, is_new_allowed: bool) -> Result<Named, Failure> {
+        if let Some(other) = &self.other {
+            return Err(Failure::Refused(format!(
+                "two breakers have this name, and none was {what}: --key {} is the SDKs' own, --key {} is the policy's",
+                quoted(&self.named.key),
+                quoted(&other.key)
+            )));
+        }
+        if let Some(error) = self.unseen {
+            return Err(error.into());
+        }
+        if !is_new_allowed {
+            is_there(self.state.exists, "breaker", &self.named)?;
+        }
+        Ok(self.named)
+    }
 }
 
 /// A look at what is not there succeeds for programs, and is said on standard error for people.
 pub fn is_there(exists: bool, kind: &str, named: &Named) -> Result<(), Failure> {
     match exists {
         true => Ok(()),
-        false => Err(Failure::Refused(format!(
+        false => Err(Failure::NotThere(format!(
             "there is no {kind} at the key {}: a mistyped name looks like this",
             String::from_utf8_lossy(&named.key)
         ))),
@@ -145,7 +204,7 @@ pub fn table(rows: &[OverviewRow]) -> Table {
     for row in rows {
         let state = row.text("state");
         table.row([
-            Cell::new(row.shown()),
+            Cell::new(row.label()),
             Cell::toned(&state, tone(&state)),
             Cell::new(row.since()),
             Cell::new(row.count("calls")),

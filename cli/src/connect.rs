@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use resil::{Client, ConnectSettings};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, SERVER};
 use crate::spans;
 
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -55,6 +55,7 @@ impl ConnectArgs {
             let text = "memory:// is in one process alone: there is no fleet to look at; name a server, such as redis://127.0.0.1:6379";
             return Err(Failure::Usage(text.to_owned()));
         }
+        let _ = SERVER.set(shown(&url));
         let url = with_login(&url, self.user.clone().or_else(|| env("RESIL_USER")), self.password()?);
         Ok(ConnectSettings::new(url).name(&format!("resil-cli-{}", std::process::id())).command_timeout(self.timeout))
     }
@@ -70,6 +71,21 @@ impl ConnectArgs {
             password => Ok(Some(password.to_owned())),
         }
     }
+}
+
+/// Hosts and ports, as far as they can be shown without a part of the password, which may hold characters that belong to URLs.
+fn shown(url: &str) -> String {
+    let hidden = || "the server of the URL".to_owned();
+    let Some((scheme, rest)) = url.split_once("://") else { return hidden() };
+    let (place, query) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
+    if query.contains('@') {
+        return hidden();
+    }
+    if scheme.ends_with("unix") {
+        return place.to_owned();
+    }
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    place.trim_end_matches('/').to_owned()
 }
 
 /// The URL with user and password in it, where it has none itself.
@@ -109,6 +125,24 @@ fn percent(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_server_is_shown_without_a_part_of_the_password() {
+        for (url, wanted) in [
+            ("redis://127.0.0.1:6379", "127.0.0.1:6379"),
+            ("redis://ann:hunter2@h:1/2", "h:1/2"),
+            ("redis://:hun/ter2@h:1", "h:1"),
+            ("redis://:hun@ter2@h:1", "h:1"),
+            ("redis://:hun?ter2@h:1", "the server of the URL"),
+            ("redis://:hun#ter2@h:1", "the server of the URL"),
+            ("redis+cluster://ann:hunter2@a:1,b:2", "a:1,b:2"),
+            ("redis+sentinel://:hunter2@a:1,b:2/main?sentinel_pass=hunter2", "a:1,b:2/main"),
+            ("unix:///run/s?user=ann&pass=hunter2", "/run/s"),
+            ("unix:///run/s?pass=hunter2@x", "the server of the URL"),
+        ] {
+            assert_eq!(shown(url), wanted, "{url}");
+        }
+    }
 
     #[test]
     fn a_login_goes_where_the_url_has_none() {

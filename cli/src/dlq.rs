@@ -3,16 +3,17 @@
 mod changing;
 
 use clap::{Args, Subcommand};
-use resil::Client;
 use resil::dead_letters::{DeadLetters, DeadLettersSettings, LetterFilter, LetterState};
-use resil::operator::KeyKind;
+use resil::operator::{KeyFilter, KeyKind};
+use resil::{Client, Error};
 use serde_json::{Value, json};
 
 pub use self::changing::{CloseArgs, ConfigArgs, DiagnoseArgs, HoldArgs, PurgeArgs, RedriveArgs, SeenArgs, StopArgs};
+use crate::breaker::is_there;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, as_json, word};
-use crate::overview::{ListArgs, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, all_nodes, list};
 use crate::spans;
 use crate::target::Target;
 
@@ -76,9 +77,17 @@ pub fn read_state(text: &str) -> Result<LetterState, String> {
     serde_json::from_value(json!(text)).map_err(wrong)
 }
 
-/// The ledger that was named, for somebody who acts.
-pub fn ledger(client: &Client, target: &Target, actor: &str) -> Result<DeadLetters, Failure> {
+/// The ledger that was named, for somebody who acts. One that does not exist is a mistyped name, unless a new one is wanted.
+pub async fn ledger(
+    client: &Client,
+    target: &Target,
+    actor: &str,
+    is_new_allowed: bool,
+) -> Result<DeadLetters, Failure> {
     let named = target.named(KeyKind::DeadLetters)?;
+    if !is_new_allowed {
+        is_there(has_ledger(client, &named.key).await?, "ledger", &named)?;
+    }
     let settings = DeadLettersSettings::new().actor(actor);
     match named.name {
         Some(name) => Ok(client.dead_letters(&name, settings)?),
@@ -90,11 +99,32 @@ pub fn ledger(client: &Client, target: &Target, actor: &str) -> Result<DeadLette
     }
 }
 
+/// As the list of ledgers has it. A user who may not list is believed.
+async fn has_ledger(client: &Client, key: &[u8]) -> Result<bool, Failure> {
+    let mut pattern = String::new();
+    for c in String::from_utf8_lossy(key).chars() {
+        // What is no text matches any character, and is compared below.
+        match c {
+            '*' | '?' | '[' | ']' | '\\' => pattern.extend(['\\', c]),
+            char::REPLACEMENT_CHARACTER => pattern.push('*'),
+            c => pattern.push(c),
+        }
+    }
+    let filter = KeyFilter { pattern: Some(pattern), ..KeyFilter::default() };
+    let operator = client.operator().without_lost_nodes();
+    match operator.ledgers(&filter).await {
+        Ok(rows) => Ok(rows.iter().any(|row| row.key == key) || !operator.lost_nodes().is_empty()),
+        Err(Error::PermissionDenied(_)) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 pub async fn run(connect: &ConnectArgs, output: &Output, verb: &DlqVerb) -> Result<(), Failure> {
     match verb {
         DlqVerb::List(args) => {
-            let rows = list(&connect.client().await?, output, KeyKind::DeadLetters, args).await?;
-            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no ledgers")
+            let (rows, operator) = list(&connect.client().await?, output, KeyKind::DeadLetters, args).await?;
+            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no ledgers")?;
+            all_nodes(&operator)
         }
         DlqVerb::Show(args) => show(connect, output, args).await,
         DlqVerb::Groups(args) => groups(connect, output, args).await,
@@ -117,7 +147,7 @@ pub fn table(rows: &[OverviewRow]) -> Table {
     for row in rows {
         let is_bad = |name: &str| if row.number(name).unwrap_or(0) > 0 { Tone::Bad } else { Tone::Plain };
         table.row([
-            Cell::new(row.shown()),
+            Cell::new(row.label()),
             Cell::new(row.text("state")),
             Cell::new(row.count("waiting")),
             Cell::new(row.count("taken")),
@@ -143,10 +173,10 @@ pub fn properties(value: &Value) -> Vec<(&str, Cell)> {
 }
 
 async fn show(connect: &ConnectArgs, output: &Output, args: &ShowArgs) -> Result<(), Failure> {
-    let ledger = ledger(&connect.client().await?, &args.ledger.target, "resil")?;
+    let ledger = ledger(&connect.client().await?, &args.ledger.target, "resil", false).await?;
     if let Some(id) = &args.id {
         let Some(letter) = ledger.get(id).await? else {
-            return Err(Failure::Refused(format!("the ledger has no message {id:?}")));
+            return Err(Failure::NotThere(format!("the ledger has no message {id:?}")));
         };
         // Payloads are the business of their service: how long it is, and never what it says.
         let mut value = as_json(&letter);
@@ -186,7 +216,7 @@ async fn show(connect: &ConnectArgs, output: &Output, args: &ShowArgs) -> Result
 }
 
 async fn groups(connect: &ConnectArgs, output: &Output, args: &LedgerArgs) -> Result<(), Failure> {
-    let groups = ledger(&connect.client().await?, &args.target, "resil")?.groups().await?;
+    let groups = ledger(&connect.client().await?, &args.target, "resil", false).await?.groups().await?;
     let mut table = Table::new(&["group", "dead", "deaths", "type", "last", "cases", "an error"]);
     for group in &groups {
         let cases = group.cases.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -204,7 +234,7 @@ async fn groups(connect: &ConnectArgs, output: &Output, args: &LedgerArgs) -> Re
 }
 
 async fn alerts(connect: &ConnectArgs, output: &Output, args: &LedgerArgs) -> Result<(), Failure> {
-    let alerts = ledger(&connect.client().await?, &args.target, "resil")?.alerts().await?;
+    let alerts = ledger(&connect.client().await?, &args.target, "resil", false).await?.alerts().await?;
     let mut table = Table::new(&["alert", "severity", "kind", "subject", "count", "when", "seen"]);
     for alert in &alerts {
         let tone = match (alert.seen, alert.severity) {
@@ -226,7 +256,7 @@ async fn alerts(connect: &ConnectArgs, output: &Output, args: &LedgerArgs) -> Re
 }
 
 async fn audit(connect: &ConnectArgs, output: &Output, args: &LedgerArgs) -> Result<(), Failure> {
-    let audit = ledger(&connect.client().await?, &args.target, "resil")?.audit().await?;
+    let audit = ledger(&connect.client().await?, &args.target, "resil", false).await?.audit().await?;
     let mut table = Table::new(&["id", "when", "user", "actor", "action"]);
     for row in &audit {
         table.row([

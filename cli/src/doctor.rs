@@ -1,6 +1,7 @@
 //! `resil doctor`: is this server fit for Resil, and may this user use it? Each line is ok, warn or fail, with what to do.
 //!
-//! A check that this user may not make is a warning, not a failure: the right is named.
+//! A check that this user may not make is a warning, not a failure: the right is named. A check that could not be made for any other reason
+//! has failed, and so has every node of a cluster that is away.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +11,7 @@ use resil::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, SERVER};
 use crate::output::{Cell, Output, Table, Tone};
 use crate::spans;
 
@@ -19,6 +20,7 @@ pub struct DoctorArgs {}
 
 /// More than this and leases, seen from this machine, seem to end at other times.
 const CLOCK_WARN: Duration = Duration::from_secs(1);
+const NOT_LOOKED_AT: &str = "not looked at";
 /// Redis 7.0 is the oldest that is tested.
 const OLDEST: u32 = 7;
 
@@ -69,11 +71,13 @@ impl Findings {
 
     /// Something could not be looked at.
     fn blind(&mut self, check: &'static str, error: &Error, right: &str) {
-        let text = match error.code() {
-            Code::PermissionDenied => format!("not looked at: this user may not; the right is {right}"),
-            _ => format!("not looked at: {error}"),
+        let (level, text) = match error.code() {
+            Code::PermissionDenied => {
+                (Level::Warn, format!("{NOT_LOOKED_AT}: this user may not; the right is {right}"))
+            }
+            _ => (Level::Fail, format!("{NOT_LOOKED_AT}: {error}")),
         };
-        self.add(check, Level::Warn, text);
+        self.add(check, level, text);
     }
 }
 
@@ -91,14 +95,18 @@ pub async fn run(connect: &ConnectArgs, output: &Output, _: &DoctorArgs) -> Resu
                         "not loaded: put `loadmodule /path/to/libresil.so` into redis.conf and restart",
                     );
                 }
-                false => findings.add("server", Level::Fail, format!("{text}: check --url, the port and the password")),
+                false => {
+                    let server = SERVER.get().map_or("the server", String::as_str);
+                    let text = format!("{server}: {text}: check --url, the port and the password");
+                    findings.add("server", Level::Fail, text);
+                }
             }
             None
         }
         Err(other) => return Err(other),
     };
     if let Some(client) = &client {
-        let operator = client.operator();
+        let operator = client.operator().without_lost_nodes();
         server(&operator, &mut findings).await;
         module(&operator, &mut findings).await;
         memory(&operator, &mut findings).await;
@@ -107,6 +115,14 @@ pub async fn run(connect: &ConnectArgs, output: &Output, _: &DoctorArgs) -> Resu
         buffers(&operator, &mut findings).await;
         clock(&operator, &mut findings).await;
         rights(&operator, &mut findings).await;
+        for (address, why) in operator.lost_nodes() {
+            let text = format!("{address} is away ({why}): nothing of it was looked at");
+            findings.add("cluster node", Level::Fail, text);
+        }
+    }
+    if client.is_some() && findings.0.iter().all(|(_, _, text)| text.starts_with(NOT_LOOKED_AT)) {
+        let text = "nothing could be looked at: use a user who may, such as looker of docs/operations.md";
+        findings.add("doctor", Level::Fail, text);
     }
     let mut table = Table::new(&["check", "", "what to know"]);
     let mut rows: Vec<Value> = Vec::new();
@@ -124,25 +140,47 @@ pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-async fn info(operator: &Operator, section: &str) -> Result<String, Error> {
-    Ok(operator.info(section).await?.join("\n"))
+/// What each node says in `INFO section`; of a server that is no cluster, one without a name.
+async fn info(operator: &Operator, section: &str) -> Result<Vec<(Option<String>, String)>, Error> {
+    operator.info_by_node(section).await
+}
+
+/// Looks at each node. What all of them say alike is said once.
+fn each_node<T>(
+    findings: &mut Findings,
+    check: &'static str,
+    nodes: &[(Option<String>, T)],
+    judge: impl Fn(&T) -> (Level, String),
+) {
+    let judged: Vec<(Option<&str>, Level, String)> = nodes
+        .iter()
+        .map(|(node, said)| {
+            let (level, text) = judge(said);
+            (node.as_deref(), level, text)
+        })
+        .collect();
+    let Some((_, level, text)) = judged.first() else { return };
+    if judged.iter().all(|(_, other, words)| (other, words) == (level, text)) {
+        return findings.add(check, *level, text.clone());
+    }
+    for (node, level, text) in &judged {
+        findings.add(check, *level, format!("{}: {text}", node.unwrap_or_default()));
+    }
 }
 
 async fn server(operator: &Operator, findings: &mut Findings) {
     match info(operator, "server").await {
-        Ok(info) => {
-            let (name, version) = match field(&info, "valkey_version") {
+        Ok(nodes) => each_node(findings, "server", &nodes, |info| {
+            let (name, version) = match field(info, "valkey_version") {
                 Some(version) => ("Valkey", version),
-                None => ("Redis", field(&info, "redis_version").unwrap_or("?")),
+                None => ("Redis", field(info, "redis_version").unwrap_or("?")),
             };
             let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
             match major >= OLDEST {
-                true => findings.add("server", Level::Ok, format!("{name} {version} answers")),
-                false => {
-                    findings.add("server", Level::Fail, format!("{name} {version}: Resil needs Redis 7.0 or Valkey 8"))
-                }
+                true => (Level::Ok, format!("{name} {version} answers")),
+                false => (Level::Fail, format!("{name} {version}: Resil needs Redis 7.0 or Valkey 8")),
             }
-        }
+        }),
         Err(error) => findings.blind("server", &error, "+info"),
     }
 }
@@ -152,88 +190,103 @@ async fn module(operator: &Operator, findings: &mut Findings) {
         (Ok(modules), Ok(own)) => (modules, own),
         (Err(error), _) | (_, Err(error)) => return findings.blind("module", &error, "+info"),
     };
-    let number = modules
-        .lines()
-        .filter(|line| line.contains("name=resil,"))
-        .find_map(|line| line.split("ver=").nth(1)?.split(',').next());
-    // 10203 is 1.2.3.
-    let number = number.and_then(|number| number.parse::<u32>().ok());
-    let number = number.map(|number| format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100));
-    let version = field(&own, "resil_version")
-        .map(str::to_owned)
-        .or(number)
-        .unwrap_or_else(|| "of an unknown version".to_owned());
-    findings.add("module", Level::Ok, format!("loaded, {version}; this tool is {}", env!("CARGO_PKG_VERSION")));
-    match field(&own, "resil_internal_errors").and_then(|count| count.parse::<u64>().ok()) {
-        Some(0) | None => {}
-        Some(count) => findings.add(
-            "internal errors",
-            Level::Fail,
-            format!("{count}: the server's log names them; please report them"),
-        ),
+    // An older module says its version only in the list of modules, where 10203 is 1.2.3.
+    let listed = |node: &Option<String>| {
+        let (_, modules) = modules.iter().find(|(other, _)| other == node)?;
+        let line = modules.lines().find(|line| line.contains("name=resil,"))?;
+        let number: u32 = line.split("ver=").nth(1)?.split(',').next()?.parse().ok()?;
+        Some(format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100))
+    };
+    let said: Vec<_> = own
+        .iter()
+        .map(|(node, own)| {
+            let version = field(own, "resil_version").map(str::to_owned).or_else(|| listed(node));
+            (node.clone(), version.unwrap_or_else(|| "of an unknown version".to_owned()))
+        })
+        .collect();
+    each_node(findings, "module", &said, |version| {
+        (Level::Ok, format!("loaded, {version}; this tool is {}", env!("CARGO_PKG_VERSION")))
+    });
+    for (node, own) in &own {
+        match field(own, "resil_internal_errors").and_then(|count| count.parse::<u64>().ok()) {
+            Some(0) | None => {}
+            Some(count) => {
+                let node = node.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
+                let text = format!("{node}{count}: the server's log names them; please report them");
+                findings.add("internal errors", Level::Fail, text);
+            }
+        }
     }
 }
 
 async fn memory(operator: &Operator, findings: &mut Findings) {
-    let config = match operator.config("maxmemory*").await {
-        Ok(config) => config,
+    let nodes = match operator.config_by_node("maxmemory*").await {
+        Ok(nodes) => nodes,
         Err(error) => return findings.blind("eviction", &error, "+config|get"),
     };
-    let get = |name: &str| config.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value);
-    match (get("maxmemory-policy"), get("maxmemory")) {
-        ("noeviction", "0") => findings.add("eviction", Level::Warn, "noeviction, and no maxmemory: set one, so that the server refuses writes before the machine is out of memory"),
-        ("noeviction", _) => findings.add("eviction", Level::Ok, "noeviction"),
-        (policy, "0") => findings.add("eviction", Level::Warn, format!("{policy} evicts nothing without maxmemory; set noeviction before you set one")),
-        (policy, _) => findings.add("eviction", Level::Fail, format!("{policy}: the server may forget limits, breakers and locks; CONFIG SET maxmemory-policy noeviction")),
-    }
+    each_node(findings, "eviction", &nodes, |config| {
+        let get = |name: &str| config.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value);
+        match (get("maxmemory-policy"), get("maxmemory")) {
+            ("noeviction", "0") => (Level::Warn, "noeviction, and no maxmemory: set one, so that the server refuses writes before the machine is out of memory".to_owned()),
+            ("noeviction", _) => (Level::Ok, "noeviction".to_owned()),
+            (policy, "0") => (Level::Warn, format!("{policy} evicts nothing without maxmemory; set noeviction before you set one")),
+            (policy, _) => (Level::Fail, format!("{policy}: the server may forget limits, breakers and locks; CONFIG SET maxmemory-policy noeviction")),
+        }
+    });
 }
 
 async fn persistence(operator: &Operator, findings: &mut Findings) {
-    let info = match info(operator, "persistence").await {
-        Ok(info) => info,
+    let nodes = match info(operator, "persistence").await {
+        Ok(nodes) => nodes,
         Err(error) => return findings.blind("persistence", &error, "+info"),
     };
-    let saves = operator.config("save").await.ok().and_then(|config| config.into_iter().next()).map(|(_, value)| value);
-    let is_failing = |name: &str| field(&info, name).is_some_and(|status| status != "ok");
-    if is_failing("rdb_last_bgsave_status") || is_failing("aof_last_write_status") {
-        findings.add(
-            "persistence",
-            Level::Fail,
-            "the last save or write of the append-only file failed: look at the disk and the log",
-        );
-    } else if field(&info, "aof_enabled") == Some("1") {
-        findings.add("persistence", Level::Ok, "append-only file");
-    } else if saves.as_deref().is_some_and(str::is_empty) {
-        findings.add(
-            "persistence",
-            Level::Warn,
-            "none: a restart forgets limits, locks and dead letters; CONFIG SET appendonly yes",
-        );
-    } else {
-        findings.add("persistence", Level::Warn, "snapshots only: a crash forgets what came after the last one; CONFIG SET appendonly yes for dead letters and idempotency");
-    }
+    let saves = operator.config_by_node("save").await.unwrap_or_default();
+    let saves_nothing = |node: &Option<String>| {
+        let of_node = saves.iter().find(|(other, _)| other == node).and_then(|(_, config)| config.first());
+        of_node.is_some_and(|(_, value)| value.is_empty())
+    };
+    let said: Vec<_> = nodes.into_iter().map(|(node, info)| (node.clone(), (info, saves_nothing(&node)))).collect();
+    each_node(findings, "persistence", &said, |(info, saves_nothing)| {
+        let is_failing = |name: &str| field(info, name).is_some_and(|status| status != "ok");
+        let (level, text) = if is_failing("rdb_last_bgsave_status") || is_failing("aof_last_write_status") {
+            (Level::Fail, "the last save or write of the append-only file failed: look at the disk and the log")
+        } else if field(info, "aof_enabled") == Some("1") {
+            (Level::Ok, "append-only file")
+        } else if *saves_nothing {
+            (Level::Warn, "none: a restart forgets limits, locks and dead letters; CONFIG SET appendonly yes")
+        } else {
+            (
+                Level::Warn,
+                "snapshots only: a crash forgets what came after the last one; CONFIG SET appendonly yes for dead letters and idempotency",
+            )
+        };
+        (level, text.to_owned())
+    });
 }
 
 async fn replication(operator: &Operator, findings: &mut Findings) {
-    let info = match info(operator, "replication").await {
-        Ok(info) => info,
+    let nodes = match info(operator, "replication").await {
+        Ok(nodes) => nodes,
         Err(error) => return findings.blind("replicas", &error, "+info"),
     };
-    let lines: Vec<&str> = info.lines().filter(|line| line.starts_with("slave") && line.contains("state=")).collect();
-    let late = lines.iter().filter(|line| !line.contains("state=online")).count();
-    match (field(&info, "role"), lines.len(), late) {
-        (Some("slave"), _, _) => {
-            findings.add("replicas", Level::Warn, "this is a replica: it shows, and decides nothing; name the primary")
+    each_node(findings, "replicas", &nodes, |info| {
+        let lines: Vec<&str> =
+            info.lines().filter(|line| line.starts_with("slave") && line.contains("state=")).collect();
+        let late = lines.iter().filter(|line| !line.contains("state=online")).count();
+        match (field(info, "role"), lines.len(), late) {
+            (Some("slave"), _, _) => {
+                (Level::Warn, "this is a replica: it shows, and decides nothing; name the primary".to_owned())
+            }
+            (_, 0, _) => (Level::Warn, "none: if this server is lost, so is what the fleet shares".to_owned()),
+            (_, all, 0) => (Level::Ok, format!("{all} online")),
+            (_, all, late) => (Level::Warn, format!("{late} of {all} are not online yet")),
         }
-        (_, 0, _) => findings.add("replicas", Level::Warn, "none: if this server is lost, so is what the fleet shares"),
-        (_, all, 0) => findings.add("replicas", Level::Ok, format!("{all} online")),
-        (_, all, late) => findings.add("replicas", Level::Warn, format!("{late} of {all} are not online yet")),
-    }
+    });
 }
 
 async fn buffers(operator: &Operator, findings: &mut Findings) {
-    match operator.config("client-output-buffer-limit").await {
-        Ok(config) => {
+    match operator.config_by_node("client-output-buffer-limit").await {
+        Ok(nodes) => each_node(findings, "output buffers", &nodes, |config| {
             let text = config.first().map_or("", |(_, value)| value);
             let words: Vec<&str> = text.split_whitespace().collect();
             let hard = words
@@ -242,12 +295,15 @@ async fn buffers(operator: &Operator, findings: &mut Findings) {
                 .and_then(|at| words.get(at + 1))
                 .and_then(|hard| hard.parse::<u64>().ok());
             match hard {
-                Some(hard) if hard > 0 && hard < 1 << 20 => {
-                    findings.add("output buffers", Level::Warn, format!("pubsub may have {hard} bytes: listeners of events are cut off early; 33554432 is the default"));
-                }
-                _ => findings.add("output buffers", Level::Ok, text),
+                Some(hard) if hard > 0 && hard < 1 << 20 => (
+                    Level::Warn,
+                    format!(
+                        "pubsub may have {hard} bytes: listeners of events are cut off early; 33554432 is the default"
+                    ),
+                ),
+                _ => (Level::Ok, text.to_owned()),
             }
-        }
+        }),
         Err(error) => findings.blind("output buffers", &error, "+config|get"),
     }
 }

@@ -3,13 +3,16 @@
 //! # What holds
 //! - A scrape ends in time: within `--scrape-timeout`, and a little before the timeout that Prometheus names. Then, and while the server is
 //!   away, it is a page with `resil_up 0`. Standard error says why, once for each reason.
+//! - A node of a cluster that is away takes nothing from the page but its own: `resil_node_up` says so, and counters have the label `node`,
+//!   so that none of them goes back.
 //! - However many scrape at once, the server is asked by one after the other, and scrapes that wait for the same look share it: a page is
 //!   never older than the request for it.
 //! - It ends within [`GRACE`] of a signal, whatever its clients do.
 //! - Labels are bounded: names of breakers and ledgers, at most [`metrics::NAMED_MAX`] of each, the worst first. Keys of limits and locks
 //!   are often made of ids of people: they are exported only with `--keys`.
-//! - It serves one page to anybody who can connect, so it listens on 127.0.0.1 unless it is told otherwise.
+//! - It serves one page to anybody who can connect, so it listens on 127.0.0.1 by default.
 
+mod help;
 mod metrics;
 
 use std::future::IntoFuture;
@@ -29,9 +32,9 @@ use resil::{Client, Error};
 
 use self::metrics::Page;
 use crate::connect::ConnectArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, SERVER};
 use crate::output::escaped;
-use crate::overview::{denied, list_all};
+use crate::overview::{away, denied, list_all};
 use crate::spans;
 
 /// Rows that one scrape looks at.
@@ -61,7 +64,9 @@ struct Exporter {
     has_keys: bool,
     /// The last page, and when its look began.
     last: tokio::sync::Mutex<Option<(Instant, Page)>>,
-    /// Why the last scrape failed.
+    /// What the last look was without.
+    lost: Mutex<Option<String>>,
+    /// Why the last scrape failed, or what it was without.
     trouble: Mutex<Option<String>>,
 }
 
@@ -72,6 +77,7 @@ pub async fn run(connect: &ConnectArgs, args: &ExporterArgs) -> Result<(), Failu
         timeout: args.scrape_timeout,
         has_keys: args.keys,
         last: tokio::sync::Mutex::new(None),
+        lost: Mutex::new(None),
         trouble: Mutex::new(None),
     });
     let listener = tokio::net::TcpListener::bind(args.listen)
@@ -119,16 +125,18 @@ async fn scrape(State(exporter): State<Arc<Exporter>>, headers: HeaderMap) -> im
     let began = Instant::now();
     let mut page = match tokio::time::timeout(bound, exporter.page_of(began)).await {
         Ok(Ok(page)) => {
-            exporter.had(None);
+            let lost = exporter.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            exporter.had(lost.map(|lost| format!("without a part: {lost}")));
             page
         }
         // Half a page would look like counters that vanish.
         Ok(Err(error)) => {
-            exporter.had(Some(error.to_string()));
+            let server = SERVER.get().map_or("", String::as_str);
+            exporter.had(Some(format!("resil_up is 0: {server}: {error}")));
             Page::away()
         }
         Err(_) => {
-            exporter.had(Some(format!("the server took longer than {}", spans::shown(bound))));
+            exporter.had(Some(format!("resil_up is 0: the server took longer than {}", spans::shown(bound))));
             Page::away()
         }
     };
@@ -158,23 +166,30 @@ impl Exporter {
             return;
         }
         match &trouble {
-            Some(text) => say(&format!("resil_up is 0: {}", escaped(text.as_bytes()))),
-            None => say("resil_up is 1 again"),
+            Some(text) => say(&escaped(text.as_bytes())),
+            None => say("resil_up is 1 again, with all there is"),
         }
         *last = trouble;
     }
 
     async fn collect(&self) -> Result<Page, Error> {
-        let client = &self.client;
+        let operator = &self.client.operator().without_lost_nodes();
         let mut page = Page::here();
-        for info in client.operator().info("resil").await? {
-            page.info(&info);
+        let infos = operator.info_by_node("resil").await?;
+        for (node, info) in &infos {
+            page.info(node.as_deref(), info);
         }
-        page.breakers(&list_all(client, KeyKind::Breaker, ROWS_MAX).await?);
-        page.locks(&list_all(client, KeyKind::Lock, ROWS_MAX).await?, self.has_keys);
-        page.bulkheads(&list_all(client, KeyKind::Bulkhead, ROWS_MAX).await?);
-        page.ledgers(&list_all(client, KeyKind::DeadLetters, ROWS_MAX).await?);
-        page.denied(&denied(client, RANKED_MAX).await?, self.has_keys);
+        let breakers = list_all(operator, KeyKind::Breaker, ROWS_MAX).await?;
+        page.breakers(&breakers, breakers.len() < ROWS_MAX);
+        page.locks(&list_all(operator, KeyKind::Lock, ROWS_MAX).await?, self.has_keys);
+        page.bulkheads(&list_all(operator, KeyKind::Bulkhead, ROWS_MAX).await?);
+        page.ledgers(&list_all(operator, KeyKind::DeadLetters, ROWS_MAX).await?);
+        page.denied(&denied(operator, RANKED_MAX).await?, self.has_keys);
+        let lost = operator.lost_nodes();
+        let is_lost = |node: &str| lost.iter().any(|(address, _)| address == node);
+        let here = infos.iter().filter_map(|(node, _)| node.as_deref()).filter(|node| !is_lost(node));
+        page.nodes(here, lost.iter().map(|(address, _)| address.as_str()));
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = (!lost.is_empty()).then(|| away(&lost));
         Ok(page)
     }
 }

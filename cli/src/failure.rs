@@ -2,10 +2,14 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use resil::{Code, Error};
 
 use crate::output::{escaped, safe_json};
+
+/// Hosts and ports of the server, never a user or a password.
+pub static SERVER: OnceLock<String> = OnceLock::new();
 
 /// Why a verb did not do what was asked.
 #[derive(Debug)]
@@ -16,6 +20,8 @@ pub enum Failure {
     Usage(String),
     /// The server cannot be reached, or cannot be used: 3.
     Unreachable(String),
+    /// There is no such thing, so nothing was done: 4.
+    NotThere(String),
     /// Everything was said already: 1.
     Said,
     /// The reader of the output is gone: 0, and nothing is said.
@@ -29,12 +35,13 @@ impl Failure {
             Self::Refused(_) | Self::Said => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            Self::NotThere(_) => 4,
         }
     }
 
     fn text(&self) -> Option<&str> {
         match self {
-            Self::Refused(text) | Self::Usage(text) | Self::Unreachable(text) => Some(text),
+            Self::Refused(text) | Self::Usage(text) | Self::Unreachable(text) | Self::NotThere(text) => Some(text),
             Self::Said | Self::BrokenPipe => None,
         }
     }
@@ -42,10 +49,17 @@ impl Failure {
     /// One line on standard error: text, or with `--json` an object.
     pub fn report(&self, is_json: bool) -> ExitCode {
         if let Some(text) = self.text() {
+            // A user that forgot to name the server sees which one was tried.
+            let server = SERVER.get().filter(|_| matches!(self, Self::Unreachable(_)));
             let line = if is_json {
-                safe_json(&serde_json::json!({ "error": text, "exitCode": self.code() }).to_string())
+                let mut error = serde_json::json!({ "error": text, "exitCode": self.code() });
+                if let Some(server) = server {
+                    error["server"] = serde_json::json!(server);
+                }
+                safe_json(&error.to_string())
             } else {
-                format!("resil: {}", escaped(text.as_bytes()))
+                let server = server.map(|server| format!("{server}: ")).unwrap_or_default();
+                format!("resil: {}", escaped(format!("{server}{text}").as_bytes()))
             };
             let _ = writeln!(std::io::stderr(), "{line}");
         }
@@ -67,6 +81,9 @@ impl From<Error> for Failure {
         match error.code() {
             _ if is_away(&error) => Self::Unreachable(text),
             Code::InvalidArgument | Code::InvalidPolicy => Self::Usage(text),
+            Code::PermissionDenied => {
+                Self::Refused(format!("{text}; ACL LOG of the server says which, docs/operations.md has rules to copy"))
+            }
             _ => Self::Refused(text),
         }
     }

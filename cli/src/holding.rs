@@ -9,7 +9,7 @@ use crate::breaker::is_there;
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, as_json, json_bytes, word};
-use crate::overview::{ListArgs, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, all_nodes, list};
 use crate::spans;
 use crate::target::{ChangeArgs, Named, Target, quoted};
 
@@ -42,12 +42,13 @@ pub struct BreakArgs {
 pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -> Result<(), Failure> {
     match verb {
         LockVerb::List(args) => {
-            let rows = list(&connect.client().await?, output, KeyKind::Lock, args).await?;
+            let (rows, operator) = list(&connect.client().await?, output, KeyKind::Lock, args).await?;
             output.table(
                 || rows.iter().map(OverviewRow::json).collect(),
                 &locks(&rows),
                 "no lock is held or waited for",
-            )
+            )?;
+            all_nodes(&operator)
         }
         LockVerb::Show(target) => {
             let named = target.named(KeyKind::Lock)?;
@@ -57,6 +58,7 @@ pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -
         LockVerb::Break(args) => {
             let named = args.target.named(KeyKind::Lock)?;
             let operator = connect.client().await?.operator();
+            is_there(operator.lock(&named.key).await?.exists, "lock", &named)?;
             args.change.confirm("take from its holders the lock", &named.key)?;
             let actor = args.change.by.actor();
             let holders = operator.break_lock(&named.key, &actor, &args.change.reason).await?;
@@ -73,9 +75,10 @@ pub async fn run_lock(connect: &ConnectArgs, output: &Output, verb: &LockVerb) -
 pub async fn run_bulkhead(connect: &ConnectArgs, output: &Output, verb: &BulkheadVerb) -> Result<(), Failure> {
     match verb {
         BulkheadVerb::List(args) => {
-            let rows = list(&connect.client().await?, output, KeyKind::Bulkhead, args).await?;
+            let (rows, operator) = list(&connect.client().await?, output, KeyKind::Bulkhead, args).await?;
             let nothing = "no bulkhead is used or waited for";
-            output.table(|| rows.iter().map(OverviewRow::json).collect(), &bulkheads(&rows), nothing)
+            output.table(|| rows.iter().map(OverviewRow::json).collect(), &bulkheads(&rows), nothing)?;
+            all_nodes(&operator)
         }
         BulkheadVerb::Show(target) => {
             let named = target.named(KeyKind::Bulkhead)?;
@@ -89,7 +92,7 @@ pub fn locks(rows: &[OverviewRow]) -> Table {
     let mut table = Table::new(&["lock", "state", "held", "lease left", "holders", "waiters", "longest wait", "owner"]);
     for row in rows {
         table.row([
-            Cell::new(row.shown()),
+            Cell::new(row.label()),
             state_cell(row, "contended"),
             Cell::new(row.span("held_ms")),
             Cell::new(row.span("lease_left_ms")),
@@ -106,7 +109,7 @@ pub fn bulkheads(rows: &[OverviewRow]) -> Table {
     let mut table = Table::new(&["bulkhead", "state", "inside", "of", "waiters", "longest wait", "longest held"]);
     for row in rows {
         table.row([
-            Cell::new(row.shown()),
+            Cell::new(row.label()),
             state_cell(row, "full"),
             Cell::new(row.count("active")),
             Cell::new(row.count("max")),

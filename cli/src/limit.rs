@@ -53,11 +53,14 @@ pub async fn run(connect: &ConnectArgs, output: &Output, LimitVerb::Show(args): 
     let limit = if args.window { Limit::window(args.limit, args.period) } else { Limit::new(args.limit, args.period) };
     let limit = args.burst.map_or(limit.clone(), |burst| limit.burst(burst));
     let verdict = connect.client().await?.operator().limit(&key, &limit).await?;
+    // A limit is a key only while something was taken.
+    let is_untouched = verdict.remaining == verdict.capacity && verdict.reset_after.is_zero();
     let value = || {
         let mut value = as_json(&verdict);
         value["key"] = json_bytes(&key);
         value["name"] = json!(args.name);
         value["subject"] = json!(args.subject);
+        value["isUntouched"] = json!(is_untouched);
         value
     };
     let tone = if verdict.remaining == 0 { Tone::Bad } else { Tone::Good };
@@ -77,6 +80,9 @@ pub async fn run(connect: &ConnectArgs, output: &Output, LimitVerb::Show(args): 
     ];
     if let Some(retry_after) = verdict.retry_after.filter(|wait| !wait.is_zero()) {
         lines.push(("next one in", Cell::new(spans::shown(retry_after))));
+    }
+    if is_untouched {
+        lines.push(("taken", Cell::new("nothing: a mistyped name or subject looks like this, too")));
     }
     output.thing(value, &lines)
 }

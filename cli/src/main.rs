@@ -3,7 +3,8 @@
 //! # What holds
 //! - Standard output has what was asked for, as a table or, with `--json`, as one JSON document (of `watch`, one for each line). Errors and
 //!   questions go to standard error.
-//! - The exit code says how it went: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used.
+//! - The exit code says how it went: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used,
+//!   4 there is no such thing.
 //! - What changes something for the fleet has an actor and a reason, and is asked about on a terminal unless `--yes`.
 //! - A password is never shown. What comes from the server is escaped before it reaches a terminal.
 //!
@@ -20,6 +21,7 @@ mod doctor;
 mod exporter;
 mod failure;
 mod holding;
+mod in_flight;
 mod limit;
 mod output;
 mod overview;
@@ -43,7 +45,7 @@ use crate::output::{Output, OutputArgs};
     name = "resil",
     version,
     max_term_width = 100,
-    after_help = "Exit codes: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used."
+    after_help = "Exit codes: 0 done, 1 refused or not so, 2 wrong arguments, 3 the server cannot be reached or used, 4 there is no such thing."
 )]
 struct Cli {
     #[command(flatten)]
@@ -67,6 +69,12 @@ enum Verb {
     /// Shared bulkheads: list, show
     #[command(subcommand)]
     Bulkhead(holding::BulkheadVerb),
+    /// Runs under idempotency keys: list those that are not committed
+    #[command(subcommand)]
+    Run(in_flight::RunVerb),
+    /// Loads of single flights and caches: list those that somebody leads
+    #[command(subcommand)]
+    Load(in_flight::LoadVerb),
     /// Rate limits: show what is left of one
     #[command(subcommand)]
     Limit(limit::LimitVerb),
@@ -96,6 +104,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Breaker(verb) => breaker::run(connect, &output, &verb).await,
         Verb::Lock(verb) => holding::run_lock(connect, &output, &verb).await,
         Verb::Bulkhead(verb) => holding::run_bulkhead(connect, &output, &verb).await,
+        Verb::Run(verb) => in_flight::run_runs(connect, &output, &verb).await,
+        Verb::Load(verb) => in_flight::run_loads(connect, &output, &verb).await,
         Verb::Limit(verb) => limit::run(connect, &output, &verb).await,
         Verb::Policy(verb) => policy::run(connect, &output, &verb).await,
         Verb::Dlq(verb) => dlq::run(connect, &output, &verb).await,
@@ -114,6 +124,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        // Who wants JSON gets it before the arguments are understood, too.
+        Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
+            let text = error.render().to_string();
+            return Failure::Usage(text.trim_start_matches("error: ").trim_end().to_owned()).report(true);
+        }
         Err(error) => {
             // Help and the version are no errors; a reader that is gone is none either.
             let _ = error.print();

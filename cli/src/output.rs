@@ -56,6 +56,9 @@ impl Tone {
     }
 }
 
+/// So many columns of a terminal for one cell of a table.
+const CELL_MAX: usize = 80;
+
 /// A piece of text that is safe to show, and its tone.
 #[derive(Clone, Debug)]
 pub struct Cell {
@@ -102,8 +105,14 @@ impl Table {
 
     /// Its lines, each cut to `width` columns if there is one.
     pub fn lines(&self, has_colors: bool, width: Option<usize>) -> Vec<String> {
+        // A name that is longer than a line would push all others apart. JSON has it whole.
+        let fitting = |cell: &Cell| match cell.text.width() > CELL_MAX {
+            true => Cell { text: format!("{}…", cut(&cell.text, CELL_MAX - 1)), tone: cell.tone },
+            false => cell.clone(),
+        };
+        let fitted: Vec<Vec<Cell>> = self.rows.iter().map(|row| row.iter().map(fitting).collect()).collect();
         let headings = self.headings.iter().map(|text| Cell::toned(text, Tone::Heading)).collect();
-        let rows: Vec<&Vec<Cell>> = std::iter::once(&headings).chain(&self.rows).collect();
+        let rows: Vec<&Vec<Cell>> = std::iter::once(&headings).chain(&fitted).collect();
         let columns = self.headings.len();
         let length = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.text.width());
         let lengths: Vec<usize> = (0..columns).map(|column| length(column).max().unwrap_or(0)).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use resil::Client;
-use resil::operator::{KeyFilter, KeyKind, KeyRow, RowField};
+use resil::operator::{KeyFilter, KeyKind, KeyRow, Operator, RowField};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -23,6 +23,17 @@ pub struct ListArgs {
     /// At most so many
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
+}
+
+impl ListArgs {
+    /// One more than is shown: then it is known that there are more.
+    pub fn filter(&self) -> KeyFilter {
+        KeyFilter { state: self.state.clone(), pattern: self.r#match.clone(), limit: self.wanted().saturating_add(1) }
+    }
+
+    fn wanted(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
 }
 
 /// A row of RES.LIST or RES.TOP: its key, and what is known of it under the names of the command's page.
@@ -53,7 +64,7 @@ impl OverviewRow {
         Self { key: row.key().to_vec(), name: row.name(), fields }
     }
 
-    fn all(rows: &[impl KeyRow]) -> Vec<Self> {
+    pub fn all(rows: &[impl KeyRow]) -> Vec<Self> {
         rows.iter().map(Self::of).collect()
     }
 
@@ -96,6 +107,16 @@ impl OverviewRow {
         ms.map_or_else(|| "-".to_owned(), |ms| spans::ago(spans::moment(Duration::from_millis(ms))))
     }
 
+    /// How it stands in a table, so that no two look the same: the name, which a policy's breaker shares with its policy; for a key that
+    /// is none of the SDKs', what has to be typed.
+    pub fn label(&self) -> Vec<u8> {
+        match &self.name {
+            Some(name) if self.number("policy") == Some(1) => [name.as_bytes(), b" (policy)"].concat(),
+            Some(name) => name.clone().into_bytes(),
+            None => [b"--key ", &*self.key].concat(),
+        }
+    }
+
     /// The name that the SDKs have for it, else the key.
     pub fn shown(&self) -> &[u8] {
         self.name.as_ref().map_or(&self.key, |name| name.as_bytes())
@@ -129,21 +150,40 @@ fn camel(name: &str) -> String {
     text
 }
 
-/// The rows there are, sorted by key. Standard error says if there are more.
+/// Fails if nodes of a cluster did not answer: what was shown is not all there is.
+pub fn all_nodes(operator: &Operator) -> Result<(), Failure> {
+    match operator.lost_nodes().as_slice() {
+        [] => Ok(()),
+        lost => Err(Failure::Unreachable(format!("{}: what they have is not shown", away(lost)))),
+    }
+}
+
+/// `the node 10.0.0.3:6379 is away (the connection was refused)`
+pub fn away(lost: &[(String, String)]) -> String {
+    let each: Vec<String> = lost.iter().map(|(address, why)| format!("the node {address} is away ({why})")).collect();
+    each.join(", ")
+}
+
+/// The rows there are, sorted by key, and whom to ask with [`all_nodes`] whether they are all. Standard error says if there are more.
 pub async fn list(
     client: &Client,
     output: &Output,
     kind: KeyKind,
     args: &ListArgs,
-) -> Result<Vec<OverviewRow>, Failure> {
-    let wanted = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let (state, pattern, limit) = (args.state.clone(), args.r#match.clone(), wanted.saturating_add(1));
-    let mut rows = listed(client, kind, &KeyFilter { state, pattern, limit }).await?;
+) -> Result<(Vec<OverviewRow>, Operator), Failure> {
+    let operator = client.operator().without_lost_nodes();
+    let rows = listed(&operator, kind, &args.filter()).await?;
+    Ok((shorten(output, args, rows), operator))
+}
+
+/// The rows that are shown of those that [`ListArgs::filter`] finds.
+pub fn shorten(output: &Output, args: &ListArgs, mut rows: Vec<OverviewRow>) -> Vec<OverviewRow> {
+    let wanted = args.wanted();
     if rows.len() > wanted {
         rows.truncate(wanted);
         output.notice(&format!("there are more than {wanted}; --limit shows more, --state and --match fewer"));
     }
-    Ok(rows)
+    rows
 }
 
 /// States that an operator must see, however many keys there are in other states.
@@ -157,22 +197,21 @@ fn states_of_note(kind: KeyKind) -> &'static [&'static str] {
 }
 
 /// The first `limit` of a kind. If there may be more, those in a state of note are added to them.
-pub async fn list_all(client: &Client, kind: KeyKind, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
-    let mut rows = listed(client, kind, &KeyFilter { limit, ..KeyFilter::default() }).await?;
+pub async fn list_all(operator: &Operator, kind: KeyKind, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
+    let mut rows = listed(operator, kind, &KeyFilter { limit, ..KeyFilter::default() }).await?;
     if rows.len() < limit {
         return Ok(rows);
     }
     let mut seen: BTreeSet<Vec<u8>> = rows.iter().map(|row| row.key.clone()).collect();
     for state in states_of_note(kind) {
         let filter = KeyFilter { state: Some((*state).to_owned()), limit, ..KeyFilter::default() };
-        let noted = listed(client, kind, &filter).await?;
+        let noted = listed(operator, kind, &filter).await?;
         rows.extend(noted.into_iter().filter(|row| seen.insert(row.key.clone())));
     }
     Ok(rows)
 }
 
-async fn listed(client: &Client, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<OverviewRow>, resil::Error> {
-    let operator = client.operator();
+async fn listed(operator: &Operator, kind: KeyKind, filter: &KeyFilter) -> Result<Vec<OverviewRow>, resil::Error> {
     Ok(match kind {
         KeyKind::Breaker => OverviewRow::all(&operator.breakers(filter).await?),
         KeyKind::Lock => OverviewRow::all(&operator.locks(filter).await?),
@@ -183,6 +222,6 @@ async fn listed(client: &Client, kind: KeyKind, filter: &KeyFilter) -> Result<Ve
 }
 
 /// The keys that were refused most, the most frequent first.
-pub async fn denied(client: &Client, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
-    Ok(OverviewRow::all(&client.operator().denied(limit).await?))
+pub async fn denied(operator: &Operator, limit: usize) -> Result<Vec<OverviewRow>, resil::Error> {
+    Ok(OverviewRow::all(&operator.denied(limit).await?))
 }

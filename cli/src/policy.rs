@@ -17,7 +17,7 @@ use self::documents::{Planned, apply, plan, read_files};
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::output::{Cell, Output, Table, Tone, confirm, escaped, word};
-use crate::overview::{ListArgs, OverviewRow, list};
+use crate::overview::{ListArgs, OverviewRow, all_nodes, list};
 use crate::spans;
 use crate::target::ChangeArgs;
 
@@ -81,8 +81,9 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> R
             // Deleted ones are remembered for a while; they are shown when they are asked for.
             let state = args.state.clone().or_else(|| Some("live".to_owned()));
             let args = ListArgs { state, r#match: args.r#match.clone(), limit: args.limit };
-            let rows = list(&connect.client().await?, output, KeyKind::Policy, &args).await?;
-            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no policies")
+            let (rows, operator) = list(&connect.client().await?, output, KeyKind::Policy, &args).await?;
+            output.table(|| rows.iter().map(OverviewRow::json).collect(), &table(&rows), "no policies")?;
+            all_nodes(&operator)
         }
         PolicyVerb::Show { name, version } => show(connect, output, name, *version).await,
         PolicyVerb::Check(args) => {
@@ -137,7 +138,7 @@ fn table(rows: &[OverviewRow]) -> Table {
     for row in rows {
         let breaker = row.text("breaker");
         table.row([
-            Cell::new(row.shown()),
+            Cell::new(row.label()),
             Cell::new(row.text("state")),
             Cell::new(row.count("version")),
             Cell::new(row.since()),
@@ -157,7 +158,7 @@ async fn read(policies: &Policies, name: &str, version: Option<u64>) -> Result<S
     };
     found.ok_or_else(|| {
         let which = version.map(|version| format!(" with version {version}")).unwrap_or_default();
-        Failure::Refused(format!("there is no policy {name:?}{which}"))
+        Failure::NotThere(format!("there is no policy {name:?}{which}"))
     })
 }
 
@@ -201,7 +202,7 @@ async fn history(connect: &ConnectArgs, output: &Output, name: &str) -> Result<(
             "actor": record.actor, "reason": record.reason }));
     }
     if records.is_empty() {
-        return Err(Failure::Refused(format!("there is no policy {name:?}")));
+        return Err(Failure::NotThere(format!("there is no policy {name:?}")));
     }
     output.table(|| Value::Array(rows), &table, "")
 }

@@ -52,6 +52,14 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The stored policy of the name, if it is a name: it may have a breaker.
+    pub fn policy(&self) -> Result<Option<Named>, Failure> {
+        let policy = |name: &String| Ok(Named { key: KeyKind::Policy.key(name)?, name: Some(name.clone()) });
+        self.name.as_ref().map(policy).transpose()
+    }
+}
+
 /// Who acts.
 #[derive(Args)]
 pub struct ActorArgs {
@@ -71,13 +79,20 @@ impl ActorArgs {
     }
 }
 
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a reason is a few words, for those who read the audit".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// Who changes something, and why.
 #[derive(Args)]
 pub struct ChangeArgs {
     #[command(flatten)]
     pub by: ActorArgs,
     /// Why; goes to events and the audit
-    #[arg(long)]
+    #[arg(long, value_parser = reason)]
     pub reason: String,
     /// Does not ask
     #[arg(long, short)]

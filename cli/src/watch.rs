@@ -1,20 +1,25 @@
 //! `resil watch`: events as they happen, one on each line. When the connection is lost it is opened again, and a line on standard error
 //! says that events may have been missed.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use resil::operator::ServerMessage;
 use serde_json::{Map, Value};
 
 use crate::connect::ConnectArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, SERVER};
 use crate::output::{Output, escaped};
+
+/// What docs/events.md has a heading for.
+const EVENTS: [&str; 6] = ["breaker", "lost", "dlq.dead", "dlq.alert", "dlq.audit", "policy"];
 
 #[derive(Args)]
 pub struct WatchArgs {
     /// Only events of this kind, such as breaker, lost, policy or dlq.dead
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(EVENTS))]
     event: Option<String>,
     /// Ends after so many events
     #[arg(long)]
@@ -27,9 +32,14 @@ pub struct WatchArgs {
 pub async fn run(connect: &ConnectArgs, output: &Output, args: &WatchArgs) -> Result<(), Failure> {
     let client = connect.patient_client().await?;
     if let Some(reason) = client.health().reason {
-        output.notice(&format!("the server is away ({}); it is tried again", escaped(reason.as_bytes())));
+        output.notice(&format!(
+            "the server {} is away ({}); it is tried again",
+            escaped(SERVER.get().map_or("", String::as_str).as_bytes()),
+            escaped(reason.as_bytes())
+        ));
     }
-    let watching = listen(&client, output, args);
+    let has_listened = Cell::new(false);
+    let watching = listen(&client, output, args, &has_listened);
     let end = async {
         match args.length {
             Some(length) => tokio::time::sleep(length).await,
@@ -38,16 +48,26 @@ pub async fn run(connect: &ConnectArgs, output: &Output, args: &WatchArgs) -> Re
     };
     tokio::select! {
         done = watching => done,
-        () = end => Ok(()),
+        () = end => match (has_listened.get(), client.health().reason) {
+            (false, reason) => Err(Failure::Unreachable(reason.unwrap_or_else(|| "nothing was heard".to_owned()))),
+            (true, _) => Ok(()),
+        },
         _ = tokio::signal::ctrl_c() => Ok(()),
     }
 }
 
-async fn listen(client: &resil::Client, output: &Output, args: &WatchArgs) -> Result<(), Failure> {
+async fn listen(
+    client: &resil::Client,
+    output: &Output,
+    args: &WatchArgs,
+    has_listened: &Cell<bool>,
+) -> Result<(), Failure> {
     let mut feed = client.operator().events()?;
     let (mut heard, mut was_lost) = (0, false);
     while args.count.is_none_or(|count| heard < count) {
-        match feed.next().await? {
+        let message = feed.next().await?;
+        has_listened.set(has_listened.get() || message == Some(ServerMessage::Listening));
+        match message {
             None => break,
             Some(ServerMessage::Listening) if was_lost => {
                 output.notice("listening again; events in between were missed")

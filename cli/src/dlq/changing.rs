@@ -174,6 +174,9 @@ pub struct ConfigArgs {
     pause: bool,
     #[arg(long)]
     resume: bool,
+    /// Also where there is no ledger yet: without it a name without a ledger is taken for a mistyped one
+    #[arg(long)]
+    new: bool,
     #[command(flatten)]
     by: ActorArgs,
     /// Does not ask
@@ -182,7 +185,7 @@ pub struct ConfigArgs {
 }
 
 async fn open(connect: &ConnectArgs, args: &LedgerArgs, by: &ActorArgs) -> Result<DeadLetters, Failure> {
-    ledger(&connect.client().await?, &args.target, &by.actor())
+    ledger(&connect.client().await?, &args.target, &by.actor(), false).await
 }
 
 pub async fn diagnose(connect: &ConnectArgs, output: &Output, args: &DiagnoseArgs) -> Result<(), Failure> {
@@ -305,7 +308,7 @@ pub async fn hold(connect: &ConnectArgs, output: &Output, args: &HoldArgs) -> Re
     };
     let is_nothing = args.id.is_some() && count == 0;
     output.done(|| json!({ "held": !args.release, "count": count }), &format!("{verb}: {count} messages"))?;
-    if is_nothing { Err(Failure::Refused("the ledger has no such message".to_owned())) } else { Ok(()) }
+    if is_nothing { Err(Failure::NotThere("the ledger has no such message".to_owned())) } else { Ok(()) }
 }
 
 pub async fn purge(connect: &ConnectArgs, output: &Output, args: &PurgeArgs) -> Result<(), Failure> {
@@ -332,7 +335,6 @@ pub async fn seen(connect: &ConnectArgs, output: &Output, args: &SeenArgs) -> Re
 }
 
 pub async fn config(connect: &ConnectArgs, output: &Output, args: &ConfigArgs) -> Result<(), Failure> {
-    let ledger = open(connect, &args.ledger, &args.by).await?;
     let mut change = match &args.set {
         Some(text) => serde_json::from_str(text).map_err(|error| Failure::Usage(format!("--set: {error}")))?,
         None => LedgerChange::new(),
@@ -340,6 +342,7 @@ pub async fn config(connect: &ConnectArgs, output: &Output, args: &ConfigArgs) -
     if args.pause || args.resume {
         change.paused = Some(args.pause);
     }
+    let ledger = ledger(&connect.client().await?, &args.ledger.target, &args.by.actor(), args.new).await?;
     if change != LedgerChange::new() {
         confirm("change the ledger, for everybody who uses it", args.yes)?;
         ledger.configure(&change).await?;

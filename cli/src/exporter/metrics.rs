@@ -1,12 +1,16 @@
 //! The page itself: the text format of Prometheus, with HELP and TYPE for every family, and each family once.
 //!
 //! `INFO resil` is exported whole. What it counts ends with `_total`; what it has under [`GAUGES`], or ends with `_keys`, goes up and
-//! down. Its histograms are in milliseconds and become cumulative buckets in seconds.
+//! down. Times are in milliseconds there, and in seconds here; its histograms become cumulative buckets.
+//!
+//! Of a cluster, gauges are added up. Counters and histograms have the label `node` instead: without the counts of a node that went away a
+//! sum would go back, and Prometheus would take the whole rest for new.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::help::help_of;
 use crate::overview::OverviewRow;
 
 /// Series with a name of theirs, of each family.
@@ -14,7 +18,7 @@ pub const NAMED_MAX: usize = 100;
 /// Bytes of a label.
 const LABEL_MAX: usize = 128;
 /// What INFO has that goes up and down, beside the numbers of keys.
-const GAUGES: [&str; 6] = ["eviction_risk", "blocked_waiters", "async_waiters", "sessions", "bound", "oldest_wait_ms"];
+const GAUGES: [&str; 5] = ["eviction_risk", "blocked_waiters", "async_waiters", "sessions", "bound"];
 const BREAKER_STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
 
@@ -64,7 +68,7 @@ impl Page {
         self.add("resil_scrape_duration_seconds", "gauge", help, "", &format!("{:.6}", span.as_secs_f64()));
     }
 
-    /// Nodes of a cluster say the same series: their numbers add up.
+    /// Nodes of a cluster say the same gauges: their numbers add up.
     fn add(&mut self, name: &str, kind: &'static str, help: &str, part: &str, value: &str) {
         self.put(name, kind, help, part, value, |one, other| one + other);
     }
@@ -91,8 +95,17 @@ impl Page {
         text
     }
 
-    /// `INFO resil`.
-    pub fn info(&mut self, info: &str) {
+    /// Which nodes of a cluster answered, and which did not.
+    pub fn nodes<'a>(&mut self, here: impl Iterator<Item = &'a str>, lost: impl Iterator<Item = &'a str>) {
+        let help = "Whether a node of the cluster answered this scrape.";
+        for (node, is_up) in here.map(|node| (node, "1")).chain(lost.map(|node| (node, "0"))) {
+            self.add("resil_node_up", "gauge", help, &labels(&[("node", node.as_bytes())]), is_up);
+        }
+    }
+
+    /// `INFO resil`, of this node if it is a cluster.
+    pub fn info(&mut self, node: Option<&str>, info: &str) {
+        let of_node: Vec<(&str, &[u8])> = node.map(|node| ("node", node.as_bytes())).into_iter().collect();
         for line in info.lines() {
             let Some((name, value)) = line.trim().split_once(':') else { continue };
             let Some(field) = name.strip_prefix("resil_") else { continue };
@@ -100,7 +113,7 @@ impl Page {
                 continue;
             }
             if let Some(histogram) = Buckets::read(value) {
-                self.histogram(field.strip_suffix("_ms").unwrap_or(field), &histogram);
+                self.histogram(field.strip_suffix("_ms").unwrap_or(field), &of_node, &histogram);
             } else if field == "bytes" {
                 for (kind, bytes) in value.split(',').filter_map(|part| part.split_once('=')) {
                     let part = labels(&[("kind", kind.as_bytes())]);
@@ -113,30 +126,39 @@ impl Page {
             } else if field == "version" || field == "module_version" {
                 let help = "Nodes with this version of the module.";
                 self.add("resil_module_info", "gauge", help, &labels(&[("version", value.as_bytes())]), "1");
+            } else if field == "oldest_wait_ms" {
+                // Of several nodes the oldest wait is the longest.
+                let ms: f64 = value.parse().unwrap_or(0.0);
+                let (name, seconds) = ("resil_oldest_wait_seconds", (ms / 1_000.0).to_string());
+                self.put(name, "gauge", &help_of(field), "", &seconds, f64::max);
             } else if value.parse::<i64>().is_ok() {
                 let is_gauge = field.ends_with("_keys") || field.ends_with("_bytes") || GAUGES.contains(&field);
-                let help = format!("{field} of INFO resil.");
-                // Of several nodes the oldest wait is the longest, and one risk is a risk.
-                let is_worst = field == "oldest_wait_ms" || field == "eviction_risk";
+                let help = help_of(field);
+                let part = if of_node.is_empty() { String::new() } else { labels(&of_node) };
                 match is_gauge {
-                    true if is_worst => self.put(&format!("resil_{field}"), "gauge", &help, "", value, f64::max),
+                    // One risk is a risk.
+                    true if field == "eviction_risk" => {
+                        self.put(&format!("resil_{field}"), "gauge", &help, "", value, f64::max)
+                    }
                     true => self.add(&format!("resil_{field}"), "gauge", &help, "", value),
-                    false => self.add(&format!("resil_{field}_total"), "counter", &help, "", value),
+                    false => self.add(&format!("resil_{field}_total"), "counter", &help, &part, value),
                 }
             }
         }
     }
 
     /// Series of one family keep their order; the names of its parts differ from the family's.
-    fn histogram(&mut self, field: &str, Buckets { bounds, count, sum_ms }: &Buckets) {
-        let (name, help) = (format!("resil_{field}_seconds"), format!("{field} of INFO resil."));
+    fn histogram(&mut self, field: &str, of_node: &[(&str, &[u8])], Buckets { bounds, count, sum_ms }: &Buckets) {
+        let (name, help) = (format!("resil_{field}_seconds"), help_of(field));
         let mut add = |part: &str, value: String| self.add(&name, "histogram", &help, part, &value);
-        for (bound, cumulative) in bounds {
-            add(&format!("_bucket{{le=\"{bound}\"}}"), cumulative.to_string());
+        let bounds = bounds.iter().map(|(bound, up_to)| (bound.as_str(), up_to)).chain([("+Inf", count)]);
+        for (bound, up_to) in bounds {
+            let part = labels(&[of_node, &[("le", bound.as_bytes())]].concat());
+            add(&format!("_bucket{part}"), up_to.to_string());
         }
-        add("_bucket{le=\"+Inf\"}", count.to_string());
-        add("_sum", (*sum_ms as f64 / 1_000.0).to_string());
-        add("_count", count.to_string());
+        let part = if of_node.is_empty() { String::new() } else { labels(of_node) };
+        add(&format!("_sum{part}"), (*sum_ms as f64 / 1_000.0).to_string());
+        add(&format!("_count{part}"), count.to_string());
     }
 
     fn breakers_in(&mut self, state: &str, count: &str) {
@@ -144,8 +166,13 @@ impl Page {
         self.add("resil_breakers", "gauge", "Breakers by their state.", &part, count);
     }
 
-    pub fn breakers(&mut self, rows: &[OverviewRow]) {
-        // INFO knows all of them but those of policies. A server that does not say so is asked for rows, which are bounded.
+    /// `is_all`: there are no others.
+    pub fn breakers(&mut self, rows: &[OverviewRow], is_all: bool) {
+        // INFO knows all of them but those of policies, and counts a force that has ended until the breaker is called again. So rows are
+        // counted, unless there are too many of them.
+        if is_all {
+            self.0.remove("resil_breakers");
+        }
         let is_told = self.0.contains_key("resil_breakers");
         for state in BREAKER_STATES {
             let is_counted = |row: &&OverviewRow| {
@@ -157,10 +184,11 @@ impl Page {
         let is_open =
             |row: &&OverviewRow| ["open", "forced-open"].iter().any(|state| row.bytes("state") == state.as_bytes());
         let others = |row: &&OverviewRow| !is_open(row) && row.bytes("state") != b"closed";
-        let help = "Breakers that are not closed, by name: 1. At most 100, open ones first.";
+        let help = "Breakers that are not closed, by name and key: 1. At most 100, open ones first.";
         for row in rows.iter().filter(is_open).chain(rows.iter().filter(others)).take(NAMED_MAX) {
-            let part = labels(&[("breaker", row.shown()), ("state", row.bytes("state"))]);
-            self.add("resil_breaker_not_closed", "gauge", help, &part, "1");
+            let part = labels(&[("breaker", row.shown()), ("key", &row.key), ("state", row.bytes("state"))]);
+            // Keys that are longer than a label may look the same.
+            self.put("resil_breaker_not_closed", "gauge", help, &part, "1", f64::max);
         }
     }
 
@@ -170,10 +198,22 @@ impl Page {
         let oldest = rows.iter().map(|row| number(row, "oldest_wait_ms")).max().unwrap_or(0);
         let held = rows.iter().map(|row| number(row, "held_ms")).max().unwrap_or(0);
         let seconds = |ms: i64| (ms as f64 / 1_000.0).to_string();
-        self.add("resil_locks", "gauge", "Locks that are held or waited for.", "", &rows.len().to_string());
+        self.add(
+            "resil_locks",
+            "gauge",
+            "Locks that are held or waited for, of the 10,000 that are looked at.",
+            "",
+            &rows.len().to_string(),
+        );
         self.add("resil_lock_waiters", "gauge", "Calls that wait for locks.", "", &waiters.to_string());
         self.add("resil_lock_oldest_wait_seconds", "gauge", "The longest wait for a lock.", "", &seconds(oldest));
-        self.add("resil_lock_longest_held_seconds", "gauge", "The longest hold of a lock.", "", &seconds(held));
+        self.add(
+            "resil_lock_longest_held_seconds",
+            "gauge",
+            "The longest hold of a lock, of the 10,000 that are looked at.",
+            "",
+            &seconds(held),
+        );
         if has_keys {
             let mut waited: Vec<&OverviewRow> = rows.iter().filter(|row| number(row, "waiters") > 0).collect();
             waited.sort_by_key(|row| std::cmp::Reverse(number(row, "waiters")));
@@ -196,7 +236,7 @@ impl Page {
         self.add(
             "resil_bulkheads",
             "gauge",
-            "Shared bulkheads that are used or waited for.",
+            "Shared bulkheads that are used or waited for, of the 10,000 that are looked at.",
             "",
             &rows.len().to_string(),
         );
@@ -215,7 +255,7 @@ impl Page {
         rows.sort_by_key(|row| std::cmp::Reverse(row.number("dead")));
         for row in rows.into_iter().take(NAMED_MAX) {
             for (field, help) in families {
-                let part = labels(&[("ledger", row.shown())]);
+                let part = labels(&[("ledger", row.shown()), ("key", &row.key)]);
                 let value = row.number(field).unwrap_or(0).to_string();
                 self.add(
                     &format!("resil_dlq_{field}"),
@@ -292,7 +332,7 @@ mod tests {
     fn histograms_are_cumulative_whatever_info_says() {
         let info = "resil_lock_wait_ms:count=6,sum=17,le_1=1,le_2=2,le_5=1,inf=2\r\nresil_hold_ms:count=6,sum=17,le_1=1,le_2=3,le_5=4,inf=6";
         let mut page = Page::here();
-        page.info(info);
+        page.info(None, info);
         let text = page.text();
         for name in ["lock_wait", "hold"] {
             for line in [
@@ -309,26 +349,30 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_a_cluster_add_up_and_their_oldest_wait_is_the_longest() {
+    fn gauges_of_a_cluster_add_up_and_its_oldest_wait_is_the_longest() {
         let node = |wait: u32| {
             format!(
-                "resil_version:0.1.0\r\nresil_gcra_denied:3\r\nresil_oldest_wait_ms:{wait}\r\nresil_eviction_risk:1\r\n\
-                 resil_lock_wait_ms:count=6,sum=17,le_1=1,le_2=3,le_5=4,inf=6"
+                "resil_version:0.1.0\r\nresil_gcra_denied:3\r\nresil_gcra_keys:2\r\nresil_oldest_wait_ms:{wait}\r\n\
+                 resil_eviction_risk:1\r\nresil_lock_wait_ms:count=6,sum=17,le_1=1,le_2=3,le_5=4,inf=6"
             )
         };
         let mut page = Page::here();
-        for wait in [40, 70, 5] {
-            page.info(&node(wait));
+        for (port, wait) in [(1, 40), (2, 70), (3, 5)] {
+            page.info(Some(&format!("h:{port}")), &node(wait));
         }
+        page.nodes(["h:1", "h:2", "h:3"].into_iter(), ["h:4"].into_iter());
         let text = page.text();
         for line in [
-            "resil_gcra_denied_total 9",
-            "resil_oldest_wait_ms 70",
+            r#"resil_gcra_denied_total{node="h:2"} 3"#,
+            "resil_gcra_keys 6",
+            "resil_oldest_wait_seconds 0.07",
             "resil_eviction_risk 1",
-            r#"resil_lock_wait_seconds_bucket{le="0.002"} 9"#,
-            r#"resil_lock_wait_seconds_bucket{le="+Inf"} 18"#,
-            "resil_lock_wait_seconds_count 18",
+            r#"resil_lock_wait_seconds_bucket{node="h:1",le="0.002"} 3"#,
+            r#"resil_lock_wait_seconds_bucket{node="h:3",le="+Inf"} 6"#,
+            r#"resil_lock_wait_seconds_count{node="h:3"} 6"#,
             r#"resil_module_info{version="0.1.0"} 3"#,
+            r#"resil_node_up{node="h:1"} 1"#,
+            r#"resil_node_up{node="h:4"} 0"#,
         ] {
             assert!(text.lines().any(|own| own == line), "{line} in {text}");
         }

@@ -1,6 +1,6 @@
 //! A picture as lines that fit the terminal, however small it is.
 
-use super::Picture;
+use super::{Picture, is_cut};
 use crate::output::{Cell, Table, Tone, escaped, paint};
 use crate::overview::OverviewRow;
 
@@ -15,21 +15,21 @@ pub fn draw(
     let width = size.map(|(width, _)| width);
     let mut lines = vec![headline(picture, trouble, has_colors, width)];
     let parts = [
-        ("BREAKERS", "none", first(&picture.breakers, rows, crate::breaker::table), picture.breakers.len()),
+        ("BREAKERS", "none", first(&picture.breakers, rows, crate::breaker::table), total(&picture.breakers)),
         (
             "LOCKS",
             "none is held or waited for",
             first(&picture.locks, rows, crate::holding::locks),
-            picture.locks.len(),
+            total(&picture.locks),
         ),
         denied(picture, rows),
-        ("LEDGERS", "none", first(&picture.ledgers, rows, crate::dlq::table), picture.ledgers.len()),
+        ("LEDGERS", "none", first(&picture.ledgers, rows, crate::dlq::table), total(&picture.ledgers)),
     ];
     // Each part has its share of the height: a title, headings, and at least one row.
     let share = size.map_or(usize::MAX, |(_, height)| (height.saturating_sub(1) / parts.len()).max(3));
     for (title, nothing, table, total) in parts {
         let mut part = vec![String::new()];
-        let count = if total > 0 { format!(" {total}") } else { format!(" {nothing}") };
+        let count = if total != "0" { format!(" {total}") } else { format!(" {nothing}") };
         let mut heading = String::new();
         paint(&mut heading, cut(title, width), Tone::Heading, has_colors);
         let left = width.map(|width| width.saturating_sub(title.len()));
@@ -47,6 +47,11 @@ pub fn draw(
     lines
 }
 
+/// `10000+` where there are more than were looked at.
+fn total(rows: &[OverviewRow]) -> String {
+    format!("{}{}", rows.len(), if is_cut(rows) { "+" } else { "" })
+}
+
 fn cut(text: &str, width: Option<usize>) -> &str {
     width.map_or(text, |width| crate::output::cut(text, width))
 }
@@ -55,12 +60,12 @@ fn first(all: &[OverviewRow], rows: usize, table: impl Fn(&[OverviewRow]) -> Tab
     table(&all[..all.len().min(rows)])
 }
 
-fn denied(picture: &Picture, rows: usize) -> (&'static str, &'static str, Table, usize) {
+fn denied(picture: &Picture, rows: usize) -> (&'static str, &'static str, Table, String) {
     let mut table = Table::new(&["key", "kind", "in a minute, about"]);
     for row in picture.denied.iter().take(rows) {
         table.row([Cell::new(&row.key), Cell::new(row.text("kind")), Cell::new(row.count("estimate"))]);
     }
-    ("REFUSED MOST", "nothing in the last minute", table, picture.denied.len())
+    ("REFUSED MOST", "nothing in the last minute", table, picture.denied.len().to_string())
 }
 
 fn headline(picture: &Picture, trouble: Option<&str>, has_colors: bool, width: Option<usize>) -> String {
@@ -72,7 +77,13 @@ fn headline(picture: &Picture, trouble: Option<&str>, has_colors: bool, width: O
         Some(trouble) => (format!("resil top: {} (trying again; q quits)", escaped(trouble.as_bytes())), Tone::Bad),
         None => {
             let tone = if open > 0 || dead > 0 { Tone::Warn } else { Tone::Good };
-            (format!("resil top: {open} open, {waiters} wait for locks, {dead} dead letters (q quits)"), tone)
+            (
+                format!(
+                    "resil top: {open}{} open, {waiters} wait for locks, {dead} dead letters (q quits)",
+                    if is_cut(&picture.breakers) { "+" } else { "" }
+                ),
+                tone,
+            )
         }
     };
     let mut line = String::new();

@@ -9,7 +9,14 @@ use crate::scene::{json as read, ok, resil, run};
 fn a_force_needs_a_reason_and_keeps_the_actor() {
     let server = Server::fresh();
     assert_eq!(run(resil(&server.url(), &["breaker", "force", "bank", "--to", "open"])).code, 2);
-    ok(&server.url(), &["breaker", "force", "bank", "--to", "open", "--for", "10m", "--reason", "maintenance"]);
+    for blank in ["", "   "] {
+        let ran = run(resil(&server.url(), &["breaker", "force", "bank", "--new", "--to", "open", "--reason", blank]));
+        assert_eq!(ran.code, 2, "{:?}: {}", blank, ran.err);
+    }
+    ok(
+        &server.url(),
+        &["breaker", "force", "bank", "--new", "--to", "open", "--for", "10m", "--reason", "maintenance"],
+    );
     let shown = read(&server.url(), &["breaker", "show", "bank"]);
     assert!(shown["forced"]["by"].as_str().is_some_and(|by| by.starts_with("ann@")), "{shown}");
     assert_eq!(shown["forced"]["reason"], json!("maintenance"));

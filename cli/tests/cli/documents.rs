@@ -29,6 +29,7 @@ fn the_examples_of_the_page_run() {
     let mut connection = server.connect();
     ask(&mut connection, &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-1", "60s"]);
     ask(&mut connection, &["RES.BULKHEAD", "ENTER", "resil:bulkhead:{reports}", "job-1", "10", "60s"]);
+    ask(&mut connection, &["RES.BREAKER", "TALLY", "resil:breaker:{payments}", "0", "me", "1", "OK", "9", "FAIL", "0"]);
     let fail = [
         "RES.DLQ",
         "FAIL",
@@ -71,6 +72,8 @@ fn every_verb_has_an_example() {
         ("breaker", "list show force reset"),
         ("lock", "list show break"),
         ("bulkhead", "list show"),
+        ("run", "list"),
+        ("load", "list"),
         ("limit", "show"),
         ("policy", "list show apply check diff history rollback"),
         ("dlq", "list show groups diagnose redrive stop close hold purge alerts seen audit config"),
@@ -113,6 +116,7 @@ fn the_rules_of_the_page_give_what_they_say() {
         ask(&mut connection, &words);
     }
     ask(&mut connection, &["RES.BREAKER", "FORCE", "resil:breaker:{bank}", "OPEN"]);
+    ask(&mut connection, &["RES.LOCK", "ACQUIRE", "resil:lock:{stock}", "worker-1", "60s"]);
     let as_user = |user: &str, args: &[&str]| {
         let mut command = resil(&server.url(), &[args, &["--user", user]].concat());
         command.env("RESIL_PASSWORD", "secret");
@@ -134,4 +138,7 @@ fn the_rules_of_the_page_give_what_they_say() {
         let ran = as_user(user, args);
         assert_eq!(ran.code, code, "{user} {args:?}: {}{}", ran.out, ran.err);
     }
+    // A connection without a name would be a line of this log each time.
+    let log: redis::Value = redis::cmd("ACL").arg("LOG").query(&mut connection).expect("the log");
+    assert!(!format!("{log:?}").contains("client|setname"), "{log:?}");
 }

@@ -19,6 +19,72 @@ fn an_unreachable_server_is_exit_code_three() {
     assert_eq!(run(resil("redis://127.0.0.1:1", &["doctor"])).code, 1);
 }
 
+/// Who forgot to name the server sees which one was tried.
+#[test]
+fn an_error_names_the_server_that_was_tried() {
+    let url = format!("redis://zoe-the-user:{SECRET}@127.0.0.1:1");
+    for args in [&["breaker", "list"][..], &["watch", "--for", "300ms"], &["doctor"], &["bench", "limit"]] {
+        for more in [&[][..], &["--json"]] {
+            let ran = run(resil(&url, &[args, more].concat()));
+            let said = format!("{}{}", ran.out, ran.err);
+            assert!(
+                said.contains("127.0.0.1:1") && !said.contains(SECRET) && !said.contains("zoe-the-user"),
+                "{args:?}: {said}"
+            );
+        }
+    }
+    let json = run(resil(&url, &["breaker", "list", "--json"]));
+    let error: serde_json::Value = serde_json::from_str(&json.err).expect("JSON");
+    assert_eq!((&error["server"], &error["exitCode"]), (&"127.0.0.1:1".into(), &3.into()));
+}
+
+#[test]
+fn errors_of_arguments_are_json_too() {
+    for args in [
+        &["top", "--json", "--json"][..],
+        &["breaker", "force", "x", "--to", "banana", "--reason", "r", "--json"],
+        &["breaker", "force", "x", "--to", "open", "--reason", " ", "--json"],
+        &["watch", "--event", "banana", "--json"],
+        &["nosuch", "--json"],
+    ] {
+        let ran = run(resil("redis://127.0.0.1:1", args));
+        let error: serde_json::Value =
+            serde_json::from_str(&ran.err).unwrap_or_else(|error| panic!("{args:?}: {error}: {}", ran.err));
+        assert_eq!((ran.code, &error["exitCode"]), (2, &2.into()), "{args:?}");
+        assert!(error["error"].as_str().is_some_and(|text| !text.is_empty()), "{error}");
+    }
+}
+
+#[test]
+fn watch_refuses_events_that_do_not_exist_and_names_those_that_do() {
+    let page = std::fs::read_to_string(format!("{}/../docs/events.md", env!("CARGO_MANIFEST_DIR"))).expect("the page");
+    let events: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`')).collect();
+    assert!(events.len() >= 6, "{events:?}");
+    let ran = run(resil("redis://127.0.0.1:1", &["watch", "--event", "banana", "--for", "300ms"]));
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    for event in &events {
+        assert!(ran.err.contains(event), "{event}: {}", ran.err);
+    }
+    let server = Server::fresh();
+    for event in events {
+        ok(&server.url(), &["watch", "--event", event, "--for", "1s"]);
+    }
+    // It never listened.
+    assert_eq!(run(resil("redis://127.0.0.1:1", &["watch", "--for", "300ms"])).code, 3);
+}
+
+#[test]
+fn doctor_fails_where_nothing_could_be_looked_at() {
+    let server = Server::fresh();
+    let rule = "on >x resetkeys resetchannels -@all +ping +hello +auth +client|id +res.breaker|state";
+    let words: Vec<&str> = ["ACL", "SETUSER", "blind"].into_iter().chain(rule.split(' ')).collect();
+    ask(&mut server.connect(), &words);
+    let mut blind = resil(&server.url(), &["doctor", "--user", "blind"]);
+    blind.env("RESIL_PASSWORD", "x");
+    let ran = run(blind);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+}
+
 #[test]
 fn a_password_is_never_shown() {
     let server = Server::start(Options::default().config("requirepass", "right"));
@@ -77,7 +143,7 @@ fn doctor_finds_what_is_wrong() {
     ask(&mut server.connect(), &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     assert_eq!(run(resil(&server.url(), &["doctor"])).code, 0);
     // A user who may little is warned of, and nothing breaks.
-    let rule = "on >x ~resil:* -@all +ping +hello +auth +client|id +res.breaker|state";
+    let rule = "on >x ~resil:* -@all +ping +hello +auth +client|id +time +res.breaker|state";
     let words: Vec<&str> = ["ACL", "SETUSER", "little"].into_iter().chain(rule.split(' ')).collect();
     ask(&mut server.connect(), &words);
     let mut little = resil(&server.url(), &["doctor", "--user", "little"]);
@@ -91,7 +157,7 @@ fn doctor_finds_what_is_wrong() {
 fn watch_goes_on_after_the_server_was_killed() {
     let mut server = Server::fresh();
     let force = |server: &Server, reason: &str| {
-        ok(&server.url(), &["breaker", "force", "bank", "--to", "open", "--reason", reason]);
+        ok(&server.url(), &["breaker", "force", "bank", "--new", "--to", "open", "--reason", reason]);
         ok(&server.url(), &["breaker", "force", "bank", "--to", "auto", "--reason", reason]);
     };
     let mut watch = Running::start(resil(&server.url(), &["watch", "--json"]));
@@ -155,7 +221,7 @@ fn a_breaker_that_is_open_is_seen_beside_very_many_that_are_not() {
     assert_eq!((&top["breakers"][0]["name"], &top["breakers"][0]["state"]), (&"zulu".into(), &"forced-open".into()));
     let page = crate::exporter::page_of(&server.url());
     for line in [
-        r#"resil_breaker_not_closed{breaker="zulu",state="forced-open"} 1"#,
+        r#"resil_breaker_not_closed{breaker="zulu",key="resil:breaker:{zulu}",state="forced-open"} 1"#,
         r#"resil_breakers{state="closed"} 12000"#,
         r#"resil_breakers{state="forced-open"} 1"#,
     ] {

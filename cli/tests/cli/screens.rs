@@ -82,7 +82,7 @@ fn top_goes_on_after_the_server_was_killed() {
         server.kill9();
         std::thread::sleep(Duration::from_millis(1_500));
         server.start_again();
-        ok(&server.url(), &["breaker", "force", "risen", "--to", "open", "--reason", "test"]);
+        ok(&server.url(), &["breaker", "force", "risen", "--new", "--to", "open", "--reason", "test"]);
         std::thread::sleep(Duration::from_secs(4));
     });
     let frames = frames(&text);
