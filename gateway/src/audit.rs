@@ -2,7 +2,7 @@
 //!
 //! # What holds
 //! Each event has an id, a time, a correlation id and a type, and the SPIFFE identity of the caller where that is known. It is logged (target
-//! `resil::audit`), told to the dashboards, and the last [`KEPT`] are shown. What the module itself audits (ledgers) is stored there.
+//! `resil::audit`), sent to the dashboards, and the last [`KEPT`] are shown. What the module itself audits (ledgers) is stored there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 //!
 //! # Watching
 //! A watcher hears of a circuit first and asks for its state then, so nothing is between the two. `known` is the generation of the last
-//! thing it was told. A transition
-//! - that ends at or before `known` is in what was told already;
-//! - that begins at `known` is told;
-//! - that begins before and ends after it, and leads to the state that was told, is told: that state was announced by its time alone, and this is
-//!   the transition to it;
-//! - that begins anywhere else means that some were missed: a gap is told, and the state as it is now.
+//! thing it was sent. A transition
+//! - that ends at or before `known` was sent already;
+//! - that begins at `known` is sent;
+//! - that begins before and ends after it, and leads to the state that was sent, is sent: that state was announced by its time alone,
+//!   and this is the transition to it;
+//! - that begins anywhere else means that some were missed: a gap is sent, and the state as it is now.
 //!
 //! After the connection to the server was lost the state is asked for again; if the generation is another, it is a gap as well.
 
@@ -97,10 +97,10 @@ fn proto_move(moved: &Move) -> proto::CircuitTransition {
     }
 }
 
-/// What a watcher is to be told of a transition.
+/// What to send to a watcher of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// It is in what was told already.
+    /// It was sent already.
     Known,
     Transition,
     /// Some were missed.

@@ -1,4 +1,4 @@
-//! What callers are told when something is wrong. Nothing here names an address, a secret or another caller's key.
+//! The errors that callers get. Nothing here names an address, a secret or another caller's key.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub fn bounded(mut text: String) -> String {
     text
 }
 
-/// What a caller of HTTP is told (RFC 9457).
+/// The response to a caller of HTTP (RFC 9457).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     pub status: StatusCode,

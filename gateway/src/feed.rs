@@ -1,11 +1,11 @@
 //! What the server publishes, passed on: to those who watch one circuit, and to the dashboards.
 //!
-//! One subscription for the whole gateway. A watcher or a dashboard that does not keep up is told that it has missed something; it never
+//! One subscription for the whole gateway. A watcher or a dashboard that does not keep up is warned of the gap; it never
 //! holds up the others.
 //!
 //! # What holds
 //! - Everybody hears what they hear in the order in which it was published.
-//! - After the connection was lost everybody is told, once it is back: what was published meanwhile is unknown.
+//! - When the connection is back after a loss, every subscriber gets a message: what was published meanwhile is unknown.
 //! - The last [`REMEMBERED`] events are kept, so that a dashboard that reconnects misses nothing of them.
 
 use std::collections::{HashMap, VecDeque};
@@ -121,7 +121,7 @@ struct Book {
     moves: HashMap<String, VecDeque<Arc<Move>>>,
 }
 
-/// Where everything that happens is told.
+/// Where everything that happens is published.
 pub struct Feed {
     book: Mutex<Book>,
     happenings: broadcast::Sender<Happening>,

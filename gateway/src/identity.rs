@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: an address, and a SPIFFE identity where one is proved.
+//! The peer of a connection: an address, and a SPIFFE identity where one is proved.
 //!
 //! An identity comes from the client's certificate (the one URI among its names), or from the header of a mesh. The header is believed
 //! only from the addresses that the configuration trusts, and never from a client that has shown a certificate: anybody else could write it.
@@ -32,7 +32,7 @@ impl Peer {
         Self { address, has_certificate: true, spiffe_id: spiffe_id_of(certificate) }
     }
 
-    /// With the identity that the mesh names, if it is believed. Who has a certificate is who it says, also if that is nobody.
+    /// With the identity that the mesh names, if it is believed. With a certificate, only that counts, also if it names nobody.
     pub fn in_mesh(mut self, mesh: &MeshConfig, headers: &http::HeaderMap) -> Self {
         if !self.has_certificate
             && let Some(header) = &mesh.identity_header

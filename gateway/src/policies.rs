@@ -56,10 +56,6 @@ impl PolicyBook {
         self.stored.load().contains_key(name)
     }
 
-    pub fn is_in_file(&self, name: &str) -> bool {
-        self.file.as_ref().is_some_and(|file| file.policy(name).is_ok())
-    }
-
     pub fn file_names(&self) -> Vec<String> {
         self.file.as_ref().map(WatchedPolicies::names).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! A gateway, from start to drain.
 //!
 //! # The end
-//! 1. Not ready, and no new call: `/readyz` says 503, gRPC says UNAVAILABLE, watchers and dashboards are told to go elsewhere.
+//! 1. Not ready, and no new call: `/readyz` says 503, gRPC says UNAVAILABLE, watchers and dashboards get a message to reconnect elsewhere.
 //! 2. Calls in flight are waited for, until the configured time is over.
 //! 3. The ports close; connections end after what they are sending. What is held in the server is given back.
 //! 4. The process ends: with 0 if nothing was cut off.
@@ -149,6 +149,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let client = ConnectSettings::new(config.redis.url.expose())
         .command_timeout(config.redis.command_timeout.0)
         .name("resil-gateway")
+        // Here, and not on a thread of its own: nothing here blocks, and a call wakes two threads less.
+        .runtime(tokio::runtime::Handle::current())
         .connect()
         .await?;
     let upstreams = Arc::new(Upstreams::new(&config)?);

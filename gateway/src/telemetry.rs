@@ -12,7 +12,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -41,7 +41,7 @@ impl Telemetry {
         };
         global::set_text_map_propagator(TraceContextPropagator::new());
         let mut telemetry = Self::default();
-        let mut traces = None;
+        let mut layers = Vec::new();
         if let Some(endpoint) = &config.otlp_endpoint {
             let wrong = |error: &dyn std::fmt::Display| {
                 ConfigError::new("telemetry.otlpEndpoint", format!("cannot be used: {error}"))
@@ -55,7 +55,11 @@ impl Telemetry {
             let spans = spans.map_err(|error| wrong(&error))?;
             let provider =
                 SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.clone()).build();
-            traces = Some(tracing_opentelemetry::layer().with_tracer(provider.tracer(SERVICE)));
+            // Our own spans: those of the libraries below say how bytes travel, and each costs as much.
+            let is_ours = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("resil"));
+            let is_ours = is_ours.with_max_level_hint(LevelFilter::DEBUG);
+            let traces = tracing_opentelemetry::layer().with_tracer(provider.tracer(SERVICE));
+            layers.push(traces.with_filter(LevelFilter::DEBUG.and(is_ours)).boxed());
             telemetry.traces = Some(provider);
             let points =
                 opentelemetry_otlp::MetricExporter::builder().with_tonic().with_endpoint(endpoint.clone()).build();
@@ -64,9 +68,11 @@ impl Telemetry {
             global::set_meter_provider(provider.clone());
             telemetry.metrics = Some(provider);
         }
-        // Lines show no spans, so nothing is formatted for them: a span costs something only where it is sent.
-        let lines = lines.with_filter(filter.and(filter_fn(|metadata| metadata.is_event())));
-        let registry = tracing_subscriber::registry().with(traces).with(lines);
+        // Lines show no spans, so nothing is formatted for them: a span costs something only where it is sent. The hint keeps what is below every
+        // level from being looked at: the libraries say a hundred things about each call.
+        let is_event = filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE);
+        layers.push(lines.with_filter(filter.and(is_event)).boxed());
+        let registry = tracing_subscriber::registry().with(layers);
         // In tests several gateways are one process.
         let _ = registry.try_init();
         Ok(telemetry)

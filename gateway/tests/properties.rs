@@ -157,6 +157,29 @@ fn a_gateway_that_has_lost_its_lock_adds_no_event() {
     });
 }
 
+// Property 19, at the very first change: two have taken over where nothing was reported yet, and the first of them does not know it.
+#[test]
+fn a_gateway_that_has_lost_its_lock_begins_no_chain() {
+    check((state(), state(), 0..3_u64), |(stale, seen, days), runtime| {
+        runtime.block_on(async {
+            let (gateways, began) = (reporters().await, 1_700_000_000_000);
+            for (who, fence) in [(0, 1), (1, 2)] {
+                let known = gateways[who].take_over("payments", fence, began).await.expect("memory answers");
+                prop_assert!(known.is_empty(), "nothing has changed yet: {:?}", known);
+            }
+            let at_ms = began + days * 86_400_000;
+            let event = gateways[0].report("payments", stale, "found", at_ms).await;
+            prop_assert!(event.is_err(), "it has no lock: {:?}", event);
+            let first = gateways[1].report("payments", seen, "found", at_ms).await.expect("memory answers");
+            prop_assert_eq!(first, None, "the first state that is ever known is no change");
+            let other = if seen == HealthState::Healthy { HealthState::Degraded } else { HealthState::Healthy };
+            let event = gateways[1].report("payments", other, "found", at_ms + 1).await.expect("memory answers");
+            prop_assert_eq!(event.map(|event| (event.previous, event.state)), Some((Some(seen), other)));
+            Ok(())
+        })
+    });
+}
+
 // Property 19, all at once: three gateways that each believe to report, in one moment.
 #[test]
 fn gateways_that_report_at_once_make_one_event_for_each_change() {
@@ -421,6 +444,7 @@ fn a_watcher_is_told_each_transition_once_or_of_a_gap() {
                 Some(2) if !has_missed => {
                     prop_assert_eq!(judge(known, moved), Told::Transition);
                     known = (moved.generation, moved.state);
+                    prop_assert_eq!(judge(known, moved), Told::Known);
                 }
                 _ => {}
             }

@@ -127,7 +127,7 @@ impl CallContext<'_> {
         self.ends.saturating_duration_since(std::time::Instant::now()) + GRACE
     }
 
-    /// What an upstream is told of the call: its trace, its correlation id, its key.
+    /// What an upstream gets with the call: its trace, its correlation id, its key.
     fn propagate(&self, headers: &mut http::HeaderMap) {
         telemetry::propagate(self.traceparent, headers);
         let mut add = |name: &'static str, value: &str| {
@@ -299,7 +299,7 @@ fn once_key(upstream: &str, caller: &Caller, key: &str) -> String {
     format!("{upstream}/{}/{name}/{key}", name.len())
 }
 
-/// What the caller is told, and the word for it in metrics: ok, error, refused or timeout.
+/// The response to the caller, and the word for it in metrics: ok, error, refused or timeout.
 fn told(outcome: Result<(Answer, bool), Failure<CallError>>) -> (Result<(Answer, bool), Status>, &'static str) {
     let failure = match outcome {
         Ok(answer) => return (Ok(answer), "ok"),

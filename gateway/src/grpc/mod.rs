@@ -190,8 +190,9 @@ impl ResilienceService for Service {
                 )));
             }
         }
-        let document =
-            crate::http::document_of(&asked.document).map_err(|problem| Status::invalid_argument(problem.detail))?;
+        let document = crate::http::document_of(asked.document)
+            .await
+            .map_err(|problem| Status::invalid_argument(problem.detail))?;
         let actor = match asked.actor.as_str() {
             "" => caller.name.as_deref().unwrap_or("gateway").to_owned(),
             actor => actor.to_owned(),

@@ -9,7 +9,8 @@
 //!
 //! A gateway that was stopped for a while (a debugger, a pause of the machine) does not know yet that another has its lock. So every record has
 //! the fence of its writer's lock, and who takes over writes one first: the other finds it in the place of what it wanted to write, sees the higher
-//! fence, and stops. What the one who has the lock remembers of a chain is therefore true.
+//! fence, and stops. What the one who has the lock remembers of a chain is therefore true. A chain that is empty begins with such a record, too: else
+//! one that has lost its lock could begin it.
 //!
 //! # What holds
 //! - Events of a service are a chain: `previous` is the `state` of the one before. The first state that is ever known is no change.
@@ -77,6 +78,9 @@ pub struct HealthEvent {
     /// The last of its day: the day on which the chain goes on.
     #[serde(default)]
     goes_on: Option<u64>,
+    /// Nothing was reported before it, and it says nothing but who reports from now on: its state means nothing.
+    #[serde(default)]
+    is_blank: bool,
 }
 
 /// Why a webhook has not got an event.
@@ -266,8 +270,10 @@ impl Reporter {
             Some(head) => (head.day, head.number + 1, Some(today).filter(|today| head.day < *today)),
         };
         let state = head.map_or(HealthState::Healthy, |head| head.state);
-        let (service, detail) = (service.to_owned(), "as reported before".to_owned());
-        HealthEvent { service, previous: None, state, at_ms, detail, day, number, fence, goes_on }
+        let is_blank = head.is_none_or(|head| head.is_blank);
+        let detail = if is_blank { "nothing was reported before" } else { "as reported before" }.to_owned();
+        let service = service.to_owned();
+        HealthEvent { service, previous: None, state, at_ms, detail, day, number, fence, goes_on, is_blank }
     }
 
     /// Reports the state of a service, if it is another than the one reported last. The event, if this call made it.
@@ -287,13 +293,14 @@ impl Reporter {
         };
         loop {
             let is_carried = head.as_ref().is_some_and(|head| head.day < today || head.goes_on.is_some());
-            if !is_carried && head.as_ref().is_some_and(|head| head.state == state) {
+            let known = head.as_ref().filter(|head| !head.is_blank).map(|head| head.state);
+            if !is_carried && known == Some(state) {
                 return Ok(None);
             }
             let mut next = Self::next(head.as_ref(), service, fence, today, at_ms);
             // The last and the first of a day repeat what was known; then the change comes.
             if !is_carried {
-                next.previous = head.as_ref().map(|head| head.state);
+                (next.previous, next.is_blank) = (known, false);
                 (next.state, next.detail) = (state, detail.to_owned());
             }
             let (found, is_ours) = self.append(&next).await?;
@@ -354,7 +361,10 @@ impl Reporter {
         self.fence.store(fence, Ordering::Release);
         self.heads.lock().remove(service);
         let today = at_ms / DAY_MS;
-        let Some(mut head) = self.head(service, today).await? else { return Ok(Vec::new()) };
+        let mut head = match self.head(service, today).await? {
+            Some(head) => head,
+            None => self.append(&Self::next(None, service, fence, today, at_ms)).await?.0,
+        };
         while head.fence != fence {
             head = self.append(&Self::next(Some(&head), service, fence, today, at_ms)).await?.0;
         }

@@ -29,7 +29,7 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// What a file is known by, so that a browser that has it is told so.
+/// The tag of a file, so that a browser that has it gets 304.
 fn tag(path: &str, contents: &[u8]) -> String {
     static TAGS: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
     let mut tags = TAGS.get_or_init(Mutex::default).lock();

@@ -1,4 +1,4 @@
-//! Who is let in, and what every response says to browsers.
+//! Admission of requests, and headers of every response.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

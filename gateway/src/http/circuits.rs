@@ -33,8 +33,12 @@ const ROWS_MAX: usize = 5_000;
 
 impl RowsAsked {
     pub fn filter(self) -> KeyFilter {
+        self.filter_of(ROWS_MAX)
+    }
+
+    pub fn filter_of(self, limit: usize) -> KeyFilter {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        KeyFilter { state: given(self.state), pattern: given(self.pattern), limit: ROWS_MAX }
+        KeyFilter { state: given(self.state), pattern: given(self.pattern), limit }
     }
 }
 

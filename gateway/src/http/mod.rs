@@ -55,6 +55,8 @@ pub fn router(gateway: &Arc<Gateway>, bound: SocketAddr) -> Router {
         .route("/bulkheads", get(holdings::bulkheads))
         .route("/bulkheads/{key}", get(holdings::bulkhead))
         .route("/work", get(overview::work))
+        .route("/runs", get(overview::runs))
+        .route("/loads", get(overview::loads))
         .route("/policies", get(policies::list))
         .route("/policies/check", post(policies::check))
         .route("/policies/{name}", get(policies::show).post(policies::set))

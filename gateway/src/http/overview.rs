@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::acts::{Asked, Looker};
+use super::circuits::RowsAsked;
 use super::{Reply, rows};
 use crate::errors::Problem;
 use crate::now_ms;
@@ -22,6 +23,10 @@ use crate::run::Gateway;
 /// Rows that are looked at for the numbers of the first page.
 const COUNTED_MAX: usize = 20_000;
 const RANKED: usize = 128;
+/// Runs, and loads, that the page of what is in flight shows; `/api/runs` and `/api/loads` have filters, and more.
+const IN_FLIGHT_MAX: usize = 500;
+/// Runs, and loads, of a list of their own.
+const IN_FLIGHT_LISTED: usize = 5_000;
 const AUDIT_MAX: usize = 1_000;
 
 fn redis(gateway: &Gateway) -> Value {
@@ -120,12 +125,37 @@ pub async fn peek(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): 
         "retryAfterMs": verdict.retry_after.map(ms), "resetAfterMs": ms(verdict.reset_after)})))
 }
 
+/// At most so many rows, and whether there are others.
+fn cut<T>(mut rows: Vec<T>, most: usize) -> (Vec<T>, bool) {
+    let more = rows.len() > most;
+    rows.truncate(most);
+    (rows, more)
+}
+
 pub async fn work(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {
     let operator = gateway.client.operator();
-    let (waiting, held) = tokio::try_join!(operator.waiting(RANKED), operator.held(RANKED))?;
+    let all = KeyFilter { limit: IN_FLIGHT_MAX + 1, ..KeyFilter::default() };
+    let (waiting, held, runs, loads) =
+        tokio::try_join!(operator.waiting(RANKED), operator.held(RANKED), operator.runs(&all), operator.loads(&all))?;
+    let ((runs, more_runs), (loads, more_loads)) = (cut(runs, IN_FLIGHT_MAX), cut(loads, IN_FLIGHT_MAX));
     Ok(Json(
-        json!({"waiting": rows(&waiting), "held": rows(&held), "calls": gateway.calls.json(), "callsInFlight": gateway.calls.count()}),
+        json!({"waiting": rows(&waiting), "held": rows(&held), "runs": rows(&runs), "moreRuns": more_runs, "loads": rows(&loads),
+            "moreLoads": more_loads, "calls": gateway.calls.json(), "callsInFlight": gateway.calls.count()}),
     ))
+}
+
+/// Idempotency keys that were begun and not committed.
+pub async fn runs(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RowsAsked>) -> Reply {
+    let filter = asked.filter_of(IN_FLIGHT_LISTED + 1);
+    let (found, more) = cut(gateway.client.operator().runs(&filter).await?, IN_FLIGHT_LISTED);
+    Ok(Json(json!({"runs": rows(&found), "more": more})))
+}
+
+/// What somebody loads for all who ask.
+pub async fn loads(State(gateway): State<Arc<Gateway>>, _: Looker, Asked(asked): Asked<RowsAsked>) -> Reply {
+    let filter = asked.filter_of(IN_FLIGHT_LISTED + 1);
+    let (found, more) = cut(gateway.client.operator().loads(&filter).await?, IN_FLIGHT_LISTED);
+    Ok(Json(json!({"loads": rows(&found), "more": more})))
 }
 
 pub async fn health(State(gateway): State<Arc<Gateway>>, _: Looker) -> Reply {

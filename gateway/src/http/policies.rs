@@ -15,8 +15,13 @@ use crate::errors::{Problem, bounded};
 use crate::roles::Role;
 use crate::run::Gateway;
 
-/// JSON of a document that is JSON or YAML.
-pub fn document_of(text: &str) -> Result<String, Problem> {
+/// JSON of a document that is JSON or YAML. A large one takes long to read, and calls and the connection to Redis share these threads.
+pub async fn document_of(text: String) -> Result<String, Problem> {
+    let read = tokio::task::spawn_blocking(move || read_document(&text)).await;
+    read.unwrap_or_else(|_| Err(Problem::wrong_field("document", "cannot be read")))
+}
+
+fn read_document(text: &str) -> Result<String, Problem> {
     if serde_json::from_str::<Value>(text).is_ok() {
         // As it is, so that names that are there twice are found.
         return Ok(text.to_owned());
@@ -88,7 +93,7 @@ pub struct CheckAsked {
 }
 
 pub async fn check(State(gateway): State<Arc<Gateway>>, _: Looker, Body(asked): Body<CheckAsked>) -> Reply {
-    let document = match document_of(&asked.document) {
+    let document = match document_of(asked.document).await {
         Ok(document) => document,
         Err(problem) => return Ok(Json(json!({"valid": false, "field": "document", "message": problem.detail}))),
     };
@@ -152,7 +157,7 @@ pub async fn diff(
         None => policies.get(&name).await?,
     };
     let (to, after) = match (&asked.document, asked.version) {
-        (Some(document), None) => (None, policies.check(&document_of(document)?).await?),
+        (Some(document), None) => (None, policies.check(&document_of(document.clone()).await?).await?),
         (None, Some(version)) => {
             let stored = policies.get_version(&name, version).await?.ok_or_else(missing)?;
             (Some(version), stored.policy)
@@ -208,8 +213,8 @@ pub async fn set(
 ) -> Reply {
     actor.must(&gateway, Role::Govern, "policy.set", &name)?;
     asked.because.check()?;
-    let document = asked.document.as_deref().ok_or_else(|| Problem::wrong_field("document", "is needed"))?;
-    let change = gateway.client.policies().set(&name, document_of(document)?);
+    let document = asked.document.clone().ok_or_else(|| Problem::wrong_field("document", "is needed"))?;
+    let change = gateway.client.policies().set(&name, document_of(document).await?);
     make(&gateway, &actor, ("policy.set", &name), change, &asked).await
 }
 
@@ -257,12 +262,12 @@ mod tests {
 
     #[test]
     fn a_document_is_json_or_yaml_and_a_map() {
-        assert_eq!(document_of("retry:\n  maxAttempts: 4").unwrap(), r#"{"retry":{"maxAttempts":4}}"#);
+        assert_eq!(read_document("retry:\n  maxAttempts: 4").unwrap(), r#"{"retry":{"maxAttempts":4}}"#);
         assert_eq!(
-            document_of(r#"{"a":1,"a":2}"#).unwrap(),
+            read_document(r#"{"a":1,"a":2}"#).unwrap(),
             r#"{"a":1,"a":2}"#,
             "as it is: the server finds what is there twice"
         );
-        assert!(document_of("just words").is_err());
+        assert!(read_document("just words").is_err());
     }
 }

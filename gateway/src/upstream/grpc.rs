@@ -1,6 +1,6 @@
 //! Upstreams that speak gRPC. Messages are bytes: the gateway needs no definition of them.
 //!
-//! Only methods with one request and one response. Which methods stream cannot be told from outside, so the configuration may list them;
+//! Only methods with one request and one response. Which methods stream cannot be known from outside, so the configuration may list them;
 //! one that it does not list is noticed when a second message comes, and refused then.
 
 use std::time::Duration;

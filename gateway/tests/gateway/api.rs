@@ -103,6 +103,7 @@ async fn locks_bulkheads_limits_and_work_are_shown() {
     );
     let (_, work) = scene.get("/api/work").await;
     assert!(work["waiting"][0]["kind"] == "lock" && work["held"][0]["kind"] == "lock", "{work}");
+    assert_eq!((&work["runs"], &work["loads"]), (&json!([]), &json!([])), "{work}");
     let (status, broken) = scene.post("/api/locks/resil:lock:%7Breports%7D/break", &because(json!({}))).await;
     assert_eq!((status, broken), (StatusCode::OK, json!({"broken": 1})));
     assert!(waiting.await.expect("no panic").is_ok(), "the next one has it");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::routing::post;
@@ -14,7 +15,7 @@ use resil_harness::Server;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::scene::{config, store_policies, within};
+use crate::scene::{config, store_policies, within, within_time};
 
 #[derive(Default)]
 struct Inbox {
@@ -100,6 +101,36 @@ async fn a_webhook_that_fails_holds_up_no_other() {
     // What cannot be sent does not keep it from ending.
     let ended = tokio::time::timeout(Duration::from_secs(10), running.end()).await;
     assert_eq!(ended.expect("in time"), 0);
+    stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_was_away_gets_every_event_in_order() {
+    const CHANGES: usize = 6;
+    let (away, other) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    let (stop, is_broken) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let example = resil_gateway::demo::HttpExample::start(Arc::clone(&is_broken), stop.clone()).await.expect("a port");
+    let text = "services: { example: { probe: http, upstream: example, path: /items/1 } }\n";
+    let mut config = config("memory://away-hook", "127.0.0.1:1", &example.address.to_string(), text);
+    for inbox in [&away, &other] {
+        let secret = resil_gateway::config::Secret::new;
+        let (url, token) = (secret(webhook(Arc::clone(inbox)).await), Some(secret("hook-secret".to_owned())));
+        config.health.webhooks.push(resil_gateway::config::WebhookConfig { url, token, token_file: None });
+    }
+    let running = run::start(config).await.expect("started");
+    let gateway = Arc::clone(&running.gateway);
+    within("it is known", || async { gateway.health.views().iter().all(|view| view.state.is_some()) }).await;
+    within("it reports", || async { gateway.reporter.is_reporter() }).await;
+    away.refuses.store(true, Ordering::Relaxed);
+    for number in 0..CHANGES {
+        is_broken.store(number % 2 == 0, Ordering::Relaxed);
+        within("it is reported", || async { other.events.lock().len() > number }).await;
+    }
+    away.refuses.store(false, Ordering::Relaxed);
+    // The pause after a refusal grows up to 30 s.
+    within_time("it gets them all", Duration::from_secs(45), || async { away.events.lock().len() >= CHANGES }).await;
+    assert_eq!(*away.events.lock(), *other.events.lock());
+    assert_eq!(running.end().await, 0);
     stop.cancel();
 }
 

@@ -168,9 +168,13 @@ pub fn code(status: &tonic::Status) -> &str {
 
 /// Waits until something holds, ten seconds at most.
 pub async fn within<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    within_time(what, Duration::from_secs(10), holds).await;
+}
+
+pub async fn within_time<F: Future<Output = bool>>(what: &str, bound: Duration, holds: impl Fn() -> F) {
+    let deadline = tokio::time::Instant::now() + bound;
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "in ten seconds: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "in {bound:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

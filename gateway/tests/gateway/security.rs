@@ -31,6 +31,31 @@ const ACTS: [(&str, &str); 13] = [
     ("/api/ledgers/k/cases/1/close", "govern"),
 ];
 
+/// Routes that are posted to and change nothing but a session.
+const LOOKS: [&str; 5] = [
+    "/api/session",
+    "/api/session/end",
+    "/api/policies/check",
+    "/api/policies/p/diff",
+    "/api/ledgers/k/cases/1/dry-run",
+];
+
+#[test]
+fn every_route_that_is_posted_to_is_known_here() {
+    let router = include_str!("../../src/http/mod.rs");
+    let mut known = 0;
+    for line in router.lines().filter(|line| line.contains(".route(") && line.contains("post(")) {
+        let route = format!("/api{}", line.split('"').nth(1).expect("a path"));
+        let path = [("{key}", "k"), ("{name}", "p"), ("{case}", "1"), ("{alert}", "1")]
+            .iter()
+            .fold(route, |path, (part, own)| path.replace(part, own));
+        let listed = ACTS.iter().map(|(path, _)| *path).chain(LOOKS).filter(|own| *own == path).count();
+        assert_eq!(listed, 1, "{path} is either in ACTS, with its role, or in LOOKS");
+        known += 1;
+    }
+    assert_eq!(known, ACTS.len() + LOOKS.len(), "the router is read whole");
+}
+
 fn post(path: &str) -> http::request::Builder {
     Request::post(path).header("content-type", "application/json")
 }
@@ -79,6 +104,8 @@ async fn no_route_acts_without_its_role() {
         "/api/audit",
         "/api/ledgers",
         "/api/work",
+        "/api/runs",
+        "/api/loads",
         "/api/nothing",
     ] {
         assert_eq!(send(&scene, Request::get(path), "").await.0, StatusCode::UNAUTHORIZED, "{path}");

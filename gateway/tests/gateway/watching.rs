@@ -130,6 +130,34 @@ async fn without_cuts_every_transition_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_happens_last_while_nobody_hears_is_marked() {
+    let server = Server::fresh();
+    crate::scene::store_policies(&server.url()).await;
+    let relay = Relay::to(server.port());
+    let scene = Scene::start(&format!("redis://127.0.0.1:{}", relay.port()), "").await;
+    scene.knows("strict").await;
+    let request = proto::WatchCircuitStateRequest { name: "strict".into() };
+    let mut stream = scene.grpc.clone().watch_circuit_state(request).await.expect("a stream").into_inner();
+    let mut next = async || {
+        let next = tokio::time::timeout(Duration::from_secs(20), stream.next()).await.expect("a message in time");
+        next.expect("the stream goes on").expect("no error").event.expect("an event")
+    };
+    let Event::Current(first) = next().await else { panic!("the state comes first") };
+    relay.close();
+    let feed = &scene.running.gateway.feed;
+    crate::scene::within("the cut is noticed", || async { !*feed.listening().borrow() }).await;
+    let operator = resil::connect(&server.url()).await.expect("the server").operator();
+    let key = KeyKind::Policy.key("strict").expect("a key");
+    operator.force(&key, &ForceOrder::new(Force::Open).actor("test").reason("test")).await.expect("forced");
+    let now = operator.breaker(&key).await.expect("a state").generation;
+    relay.open();
+    // Nothing follows that could show it.
+    let Event::Gap(gap) = next().await else { panic!("it is marked") };
+    let Event::Current(current) = next().await else { panic!("the state comes after it") };
+    assert_eq!((gap.last_generation, current.generation), (first.generation, now));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_when_the_gateway_does() {
     let scene = Scene::start("memory://watch-ends", "").await;
     let request = proto::WatchCircuitStateRequest { name: "bank".into() };

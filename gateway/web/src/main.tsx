@@ -1,7 +1,7 @@
 // The frame: who is here, where they are, and whether what they see is live.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { forgetAll } from "./lib/live";
 import { parse, type Route } from "./lib/route";
 import { readTheme, refreshSession, session, sessionProblem, showTheme, useCell } from "./lib/store";
@@ -11,13 +11,15 @@ import { Login } from "./views/login";
 import { view } from "./views/all";
 
 function useRoute(): Route {
-  const [route, setRoute] = useState(() => parse(location.hash));
+  const [hash, setHash] = useState(location.hash);
   useEffect(() => {
-    const changed = (): void => setRoute(parse(location.hash));
+    const changed = (): void => setHash(location.hash);
     addEventListener("hashchange", changed);
+    // It may have changed since it was drawn.
+    changed();
     return () => removeEventListener("hashchange", changed);
   }, []);
-  return route;
+  return useMemo(() => parse(hash), [hash]);
 }
 
 function App() {
@@ -28,19 +30,18 @@ function App() {
   const { title, section, body } = view(route);
   const isFirst = useRef(true);
 
-  useEffect(() => {
-    document.title = now?.role ? `${title} · Resil` : "Resil";
+  useLayoutEffect(() => {
     // A new page is announced and read from its heading; the first one keeps the browser's own start.
     if (isFirst.current) isFirst.current = false;
     else document.getElementById("title")?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [place]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = now?.role ? `${title} · Resil` : "Resil";
   }, [title, now?.role]);
   // After the login the reader starts at the heading of the page that they asked for.
   const roleBefore = useRef<string | null | undefined>(undefined);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (now?.role === null) forgetAll();
     if (now?.role && roleBefore.current === null) document.getElementById("title")?.focus();
     roleBefore.current = now?.role;

@@ -28,8 +28,13 @@ export class Cell<Value> {
 
 export function useCell<Value>(cell: Cell<Value>): Value {
   const [, again] = useReducer((turn: number, _: void) => turn + 1, 0);
-  useEffect(() => cell.follow(() => again()), [cell]);
-  return cell.get();
+  const shown = cell.get();
+  useEffect(() => {
+    // It may have changed since it was drawn: effects run after the next frame, and nobody listened until now.
+    if (!Object.is(cell.get(), shown)) again();
+    return cell.follow(() => again());
+  }, [cell]);
+  return shown;
 }
 
 export interface Connection {

@@ -136,7 +136,38 @@ export interface Held {
   lastFence: number | null;
 }
 
+export interface RunRow {
+  name: string | null;
+  key: string;
+  state: string;
+  sinceMs: number | null;
+  owner: string;
+  fence: number;
+  attempt: number;
+  runningMs: number;
+  leaseLeftMs: number;
+  waiters: number;
+  oldestWaitMs: number;
+}
+
+export interface LoadRow {
+  name: string | null;
+  key: string;
+  state: string;
+  sinceMs: number | null;
+  owner: string;
+  fence: number;
+  loadingMs: number;
+  leaseLeftMs: number;
+  waiters: number;
+  oldestWaitMs: number;
+}
+
 export interface Work {
+  runs: RunRow[];
+  moreRuns: boolean;
+  loads: LoadRow[];
+  moreLoads: boolean;
   waiting: { name: string | null; key: string; kind: string; owner: string | null; waitedMs: number }[];
   held: { name: string | null; key: string; kind: string; owner: string | null; heldMs: number }[];
   calls: { id: string; upstream: string; policy: string | null; method: string; startedAt: number; attempts: number; idempotencyKey: boolean; correlationId: string | null }[];

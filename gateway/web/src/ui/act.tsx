@@ -25,21 +25,18 @@ export function ActButton({ needs, onClick, children, blocked, tone, small, labe
   const why = whyNot(role, needs) ?? blocked ?? null;
   const id = useId();
   const style = `button${tone ? ` ${tone}` : ""}${small ? " small" : ""}`;
-  if (why === null) {
-    return (
-      <button type="button" class={style} onClick={onClick} {...(label ? { "aria-label": label } : {})}>
-        {children}
-      </button>
-    );
-  }
+  const refused = why === null ? {} : { "aria-disabled": "true" as const, "aria-describedby": id };
+  // The same element whether or not it may be pressed: the focus stays where it is when that changes.
   return (
-    <span class="refused">
-      <button type="button" class={style} aria-disabled="true" aria-describedby={id} onClick={(event) => event.preventDefault()} {...(label ? { "aria-label": label } : {})}>
+    <span class="act">
+      <button type="button" class={style} onClick={why === null ? onClick : undefined} {...refused} {...(label ? { "aria-label": label } : {})}>
         {children}
       </button>
-      <span role="tooltip" id={id} class="tip">
-        {why}
-      </span>
+      {why !== null && (
+        <span role="tooltip" id={id} class="tip">
+          {why}
+        </span>
+      )}
     </span>
   );
 }

@@ -28,7 +28,7 @@ export function Running({ ms, at, down = false }: { ms: number | null | undefine
 export type Tone = "good" | "warn" | "bad" | "info" | "idle";
 
 const TONES: Record<string, Tone> = {
-  closed: "good", healthy: "good", free: "good", running: "good", resolved: "good", finished: "good", done: "good", verified: "good", pass: "good",
+  closed: "good", healthy: "good", free: "good", running: "good", loading: "good", resolved: "good", finished: "good", done: "good", verified: "good", pass: "good",
   "half-open": "warn", ramping: "warn", degraded: "warn", contended: "warn", paused: "warn", waiting: "warn", verifying: "warn", draining: "warn", warning: "warn", parked: "warn", stopped: "warn",
   open: "bad", unhealthy: "bad", full: "bad", dead: "bad", failed: "bad", critical: "bad", refused: "bad", died: "bad",
   "forced-open": "bad", "forced-closed": "info", disabled: "info", metrics: "info", held: "info", taken: "info", redriven: "info", due: "info",

@@ -2,7 +2,7 @@
 // field to the first.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 const FOCUSABLE = "a[href],button:not([disabled]),input:not([disabled]),select:not([disabled]),textarea:not([disabled]),[tabindex='0']";
 
@@ -12,7 +12,8 @@ export function Dialog({ title, close, wide = false, children }: { title: string
   const closing = useRef(close);
   closing.current = close;
 
-  useEffect(() => {
+  // With the commit, not after the next frame: no key goes elsewhere in between.
+  useLayoutEffect(() => {
     const dialog = box.current;
     if (!dialog) return;
     const before = document.activeElement;

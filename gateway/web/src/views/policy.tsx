@@ -1,7 +1,7 @@
 // One policy: its text, checked while it is typed; what would change, before it is saved; its versions, and the way back
 // to one. A save names the version that it was made from, so nobody overwrites what they have not seen.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, post, Problem } from "../lib/api";
 import { lineOf } from "../lib/diff";
 import { useLive } from "../lib/live";
@@ -71,8 +71,8 @@ function Editor({ name, stored, again }: { name: string; stored: Policy | null; 
   const isChanged = text !== (base?.document ?? STARTER);
   const isBehind = (stored?.version ?? 0) !== (base?.version ?? 0);
 
-  // Without changes of one's own there is nothing to keep: follow the stored one.
-  useEffect(() => {
+  // Without changes of one's own there is nothing to keep: follow the stored one, before anybody can type.
+  useLayoutEffect(() => {
     if (isBehind && !isChanged) {
       setBase(stored);
       setText(stored?.document ?? STARTER);

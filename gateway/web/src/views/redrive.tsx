@@ -1,7 +1,7 @@
 // The redrive wizard: filter → dry run → rate → progress → verified. Nothing is delivered before the last button of the
 // third step; from then on the server's phase is what is shown.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { post, Problem } from "../lib/api";
 import type { Live } from "../lib/live";
 import { body, leastMs, refusal, STEPS, stepOf, wrongNumber, type Filter, type Rate, type Step } from "../lib/redrive";
@@ -28,7 +28,7 @@ export function Redrive({ ledger, it, live, again, wanted }: { ledger: string; i
   const why = refusal(it);
 
   // The next step is read from its heading, but nobody is torn away when the page opens.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (shownBefore.current !== step) heading.current?.focus();
     shownBefore.current = step;
   }, [step]);

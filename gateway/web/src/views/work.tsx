@@ -1,10 +1,10 @@
-// What is in flight: this gateway's own calls, who holds something, who waits for a run or a load of another.
+// What is in flight: this gateway's own calls, runs under idempotency keys and loads of all callers, who waits, who holds something.
 
 import { useLive } from "../lib/live";
 import { link } from "../lib/route";
 import { count } from "../lib/time";
-import type { Work } from "../lib/types";
-import { Key, Panel, Running, Shown, Time } from "../ui/bits";
+import type { LoadRow, RunRow, Work } from "../lib/types";
+import { Badge, Key, Panel, Running, Shown, Time } from "../ui/bits";
 import { Page } from "../ui/page";
 import { Table, type Column } from "../ui/table";
 
@@ -28,6 +28,40 @@ const calls: Column<Call>[] = [
   { id: "correlation", title: "Correlation", value: (row) => row.correlationId, show: (row) => (row.correlationId ? <code>{row.correlationId}</code> : <span class="quiet">–</span>) },
 ];
 
+/** What both have: the state, the key, who, and how long others have waited. */
+function shared<Row extends RunRow | LoadRow>(title: string, at: number | undefined): { first: Column<Row>[]; last: Column<Row>[] } {
+  const first: Column<Row>[] = [
+    { id: "key", title, value: (row) => row.name ?? row.key, show: (row) => <Key value={row.key} name={row.name} />, also: (row) => [row.key] },
+    { id: "state", title: "State", value: (row) => row.state, show: (row) => (row.state === "held" ? <Badge state="held" tone="warn" /> : <Badge state={row.state} />) },
+    { id: "owner", title: "Who", value: (row) => row.owner },
+  ];
+  const last: Column<Row>[] = [
+    { id: "lease", title: "Lease left", numeric: true, value: (row) => row.leaseLeftMs, show: (row) => <Running ms={row.leaseLeftMs} at={at} down /> },
+    { id: "waiters", title: "Waiters", numeric: true, value: (row) => row.waiters, show: (row) => count(row.waiters) },
+    { id: "oldest", title: "Longest wait", numeric: true, value: (row) => (row.waiters > 0 ? row.oldestWaitMs : null), show: (row) => (row.waiters > 0 ? <Running ms={row.oldestWaitMs} at={at} /> : <span class="quiet">–</span>) },
+  ];
+  return { first, last };
+}
+
+function runColumns(at: number | undefined): Column<RunRow>[] {
+  const { first, last } = shared<RunRow>("Run", at);
+  return [
+    ...first,
+    { id: "attempt", title: "Attempt", numeric: true, value: (row) => row.attempt },
+    { id: "since", title: "Since", numeric: true, value: (row) => row.sinceMs, show: (row) => <Time at={row.sinceMs} /> },
+    ...last,
+  ];
+}
+
+function loadColumns(at: number | undefined): Column<LoadRow>[] {
+  const { first, last } = shared<LoadRow>("Load", at);
+  return [...first, { id: "since", title: "Since", numeric: true, value: (row) => row.sinceMs, show: (row) => <Time at={row.sinceMs} /> }, ...last];
+}
+
+function more(is: boolean, verb: string) {
+  return is ? <span class="quiet small">and more: <code>resil {verb} list</code></span> : null;
+}
+
 export function WorkView() {
   const live = useLive<Work>("/api/work", { on: ["lost"], everyMs: 3_000 });
   const at = live.at;
@@ -44,12 +78,18 @@ export function WorkView() {
     { id: "held", title: "For", numeric: true, value: (row) => row.heldMs, show: (row) => <Running ms={row.heldMs} at={at} /> },
   ];
   return (
-    <Page title="In flight" lead="Calls of this gateway, and the longest holds and waits in the server. Runs and loads of other callers are listed while somebody waits for them.">
+    <Page title="In flight" lead="Calls of this gateway; runs and loads of all callers; the longest holds and waits in the server.">
       <Shown live={live}>
         {(now) => (
           <>
             <Panel title="Calls of this gateway" aside={<span class="quiet small">{count(now.callsInFlight)} in flight</span>}>
               <Table label="Calls of this gateway" rows={now.calls} columns={calls} id={(row) => row.id} order={{ column: "started", direction: "ascending" }} empty={{ title: "No call is in flight" }} />
+            </Panel>
+            <Panel title="Runs under idempotency keys" aside={more(now.moreRuns, "run")}>
+              <Table label="Runs under idempotency keys" rows={now.runs} columns={runColumns(at)} id={(row) => row.key} order={{ column: "since", direction: "ascending" }} empty={{ title: "Nothing runs under an idempotency key", text: "A run is listed from its begin until it is committed. One that is held waits until somebody decides what its lost runner did." }} />
+            </Panel>
+            <Panel title="Loads" aside={more(now.moreLoads, "load")}>
+              <Table label="Loads" rows={now.loads} columns={loadColumns(at)} id={(row) => row.key} order={{ column: "since", direction: "ascending" }} empty={{ title: "Nothing is loaded", text: "A load is listed while somebody leads it for all who ask." }} />
             </Panel>
             <div class="columns">
               <Panel title="Waiting">

@@ -52,6 +52,9 @@ export class Watched {
 
   static async open(page: Page, base: string): Promise<Watched> {
     const watched = new Watched(page, base);
+    // What a busy machine shows: `RESIL_THROTTLE=6` makes the page so many times slower.
+    const rate = Number(process.env["RESIL_THROTTLE"] ?? 1);
+    if (rate > 1) await (await page.context().newCDPSession(page)).send("Emulation.setCPUThrottlingRate", { rate });
     page.on("request", (request) => {
       if (!request.url().startsWith(`${base}/`) && !request.url().startsWith("data:")) watched.foreign.push(request.url());
     });
@@ -62,6 +65,14 @@ export class Watched {
       if (message.type() === "error" && !text.startsWith("Failed to load resource")) watched.errors.push(text);
     });
     return watched;
+  }
+
+  /** Lists are not read again every few seconds: what shows up was announced. Before the first `go`. */
+  async withoutPolling(): Promise<void> {
+    await this.page.addInitScript(() => {
+      const timer = globalThis.setInterval;
+      globalThis.setInterval = ((run: () => void, ms: number) => (ms > 1_000 ? 0 : timer(run, ms))) as typeof setInterval;
+    });
   }
 
   async go(hash = ""): Promise<void> {

@@ -18,13 +18,14 @@ test("a transition shows without a reload, and none is lost in a cut", async () 
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;
+  await watched.withoutPolling();
   await watched.go("#/circuits");
   await page.locator(".connection.live").waitFor();
   fake.world.change("resil:policy:{inventory}", "open", "consecutive-failures");
-  await page.locator(row("inventory"), { hasText: "open" }).waitFor({ timeout: 3_000 });
+  await page.locator(row("inventory"), { hasText: "open" }).waitFor();
   fake.cutStreams();
   fake.world.change("resil:policy:{inventory}", "half-open", "open-time-over");
-  await page.locator(row("inventory"), { hasText: "half-open" }).waitFor({ timeout: 5_000 });
+  await page.locator(row("inventory"), { hasText: "half-open" }).waitFor();
   await page.locator(".connection.live").waitFor();
   const streams = fake.requests.filter((each) => each.path === "/api/events");
   assert.ok(streams.at(-1)?.lastEventId !== undefined, "it resumes where it was");
@@ -79,17 +80,42 @@ test("a gateway that is gone is said to be gone, and found again", async () => {
   await again.stop();
 });
 
+test("a session that comes before the first frame is shown", async () => {
+  const fake = new FakeGateway();
+  const watched = await browser.page(await fake.start());
+  const { page } = watched;
+  // Frames and timers wait until the session is there, as they do when a machine is busy.
+  await page.addInitScript(() => {
+    const [frame, timer, get] = [globalThis.requestAnimationFrame, globalThis.setTimeout, globalThis.fetch];
+    let go = (): void => undefined;
+    const there = new Promise<void>((done) => (go = done));
+    globalThis.requestAnimationFrame = (run) => (void there.then(() => frame(run)), 0);
+    globalThis.setTimeout = ((run: () => void, ms: number) => (void there.then(() => timer(run, ms)), 0)) as unknown as typeof setTimeout;
+    globalThis.fetch = async (...asked) => {
+      const reply = await get(...asked);
+      if (asked[0] === "/api/session") timer(go, 200);
+      return reply;
+    };
+  });
+  await watched.go("#/circuits");
+  await page.locator("tbody tr").first().waitFor();
+  watched.clean("session");
+  await page.close();
+  await fake.stop();
+});
+
 test("a slow server shows that it loads, an empty one that there is nothing", async () => {
   const fake = new FakeGateway(new World(Date.now(), true));
   const watched = await browser.page(await fake.start());
   const { page } = watched;
-  fake.faults.delayMs = 600;
+  const go = fake.hold("/api/circuits");
   await page.goto(`${watched.base}/#/circuits`);
   await page.locator("h1", { hasText: "Circuits" }).waitFor();
   await page.locator(".skeleton").first().waitFor();
   await watched.axe("loading");
+  assert.equal(await page.locator(".skeleton").count(), 1, "it still loads");
+  go();
   await page.locator(".empty", { hasText: "No circuits yet" }).waitFor();
-  fake.faults.delayMs = 0;
   for (const view of ["", "limits", "locks", "bulkheads", "work", "policies", "ledgers", "alerts", "audit", "health"]) {
     await watched.go(`#/${view}`);
     await watched.settled();

@@ -54,9 +54,9 @@ test("a dead letter is redriven under a case until it is verified", async () => 
   await watched.axe("progress");
   await page.getByRole("button", { name: "Stop…" }).waitFor();
   fake.world.work();
-  await page.locator(".facts", { hasText: "Given out" }).getByText("10 of 17", { exact: true }).waitFor({ timeout: 5_000 });
+  await page.locator(".facts", { hasText: "Given out" }).getByText("10 of 17", { exact: true }).waitFor();
   fake.world.work();
-  await page.locator(".verified", { hasText: "Everything under this case is resolved" }).waitFor({ timeout: 5_000 });
+  await page.locator(".verified", { hasText: "Everything under this case is resolved" }).waitFor();
   assert.equal(await page.locator("h1 + .badge").textContent().then((text) => text?.replace(/^\W+/, "")), "verified");
   await watched.axe("verified");
   await page.getByRole("button", { name: "Close…" }).press("Enter");

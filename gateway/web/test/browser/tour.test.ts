@@ -82,6 +82,28 @@ test("every detail page opens from its list", async () => {
   await page.close();
 });
 
+test("runs and loads in flight are listed with who does them, for the keyboard too", async () => {
+  const watched = await browser.page(base);
+  const { page } = watched;
+  await watched.go("#/work");
+  await watched.settled();
+  const runs = page.getByRole("table", { name: "Runs under idempotency keys" });
+  const loads = page.getByRole("table", { name: "Loads", exact: true });
+  assert.match(await runs.innerText(), /resil:idemp:pay:\{c-1009\}[\s\S]*contended[\s\S]*api-1/);
+  assert.match(await loads.innerText(), /resil:cache:catalogue:\{all\}[\s\S]*loading[\s\S]*api-2/);
+  assert.equal(await page.getByText("resil load list").count(), 1, "there are more loads than are shown");
+  assert.equal(await page.getByText("resil run list").count(), 0);
+  const firstKey = (): Promise<string> => runs.locator("tbody tr").first().innerText();
+  // The one that waits for a decision is the oldest; by state the other one comes first.
+  assert.match(await firstKey(), /c-0997[\s\S]*held/);
+  await runs.getByRole("button", { name: "State" }).focus();
+  await page.keyboard.press("Enter");
+  assert.match(await firstKey(), /c-1009[\s\S]*contended/);
+  await watched.axe("runs and loads");
+  watched.clean("runs and loads");
+  await page.close();
+});
+
 for (const [width, scheme] of [[360, "dark"], [360, "light"], [1920, "dark"]] as const) {
   test(`every view fits and has contrast at ${width} px, ${scheme}`, async () => {
     const watched = await browser.page(base);

@@ -142,10 +142,17 @@ function held(world: World, ask: Ask): unknown {
 }
 
 function work(world: World): unknown {
-  if (world.circuits.size === 0) return { waiting: [], held: [], calls: [], callsInFlight: 0 };
+  if (world.circuits.size === 0) return { waiting: [], held: [], runs: [], moreRuns: false, loads: [], moreLoads: false, calls: [], callsInFlight: 0 };
   return {
     waiting: [{ name: null, key: "resil:idemp:pay:{c-1009}", kind: "idempotency", owner: "api-2", waitedMs: 1_200 }, { name: null, key: "resil:flight:{catalogue}", kind: "flight", owner: "api-4", waitedMs: 300 }, { name: "reports", key: "resil:lock:{reports}", kind: "lock", owner: "worker-9", waitedMs: 900 }],
     held: [...world.locks.values()].map(({ row }) => ({ name: row.name, key: row.key, kind: "lock", owner: row.owner, heldMs: row.heldMs })),
+    runs: [
+      { name: null, key: "resil:idemp:pay:{c-1009}", state: "contended", sinceMs: Date.now() - 4_100, owner: "api-1", fence: 40, attempt: 1, runningMs: 4_100, leaseLeftMs: 25_900, waiters: 1, oldestWaitMs: 1_200 },
+      { name: null, key: "resil:idemp:pay:{c-0997}", state: "held", sinceMs: Date.now() - 640_000, owner: "api-3", fence: 31, attempt: 1, runningMs: 0, leaseLeftMs: 0, waiters: 0, oldestWaitMs: 0 },
+    ],
+    moreRuns: false,
+    loads: [{ name: null, key: "resil:cache:catalogue:{all}", state: "loading", sinceMs: Date.now() - 300, owner: "api-2", fence: 7, loadingMs: 300, leaseLeftMs: 9_700, waiters: 0, oldestWaitMs: 0 }],
+    moreLoads: true,
     calls: [["7f2a", "payments", "POST /pay", 2, true], ["7f31", "inventory", "resil.Inventory/Reserve", 1, false]].map(([id, upstream, method, attempts, idempotencyKey]) => ({ id, upstream, policy: upstream, method, startedAt: Date.now() - 1_400, attempts, idempotencyKey, correlationId: `c-${id}` })),
     callsInFlight: 2,
   };

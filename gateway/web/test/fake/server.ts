@@ -17,14 +17,15 @@ const TYPES: Record<string, string> = { html: "text/html; charset=utf-8", js: "t
 
 export interface Faults {
   redisAway: boolean;
-  delayMs: number;
+  /** Path beginnings whose replies wait. */
+  held: Map<string, Promise<void>>;
   refuseStreams: boolean;
   /** Path beginnings that answer with this problem. */
   fail: Map<string, { status: number; code: string; detail: string }>;
 }
 
 export class FakeGateway {
-  readonly faults: Faults = { redisAway: false, delayMs: 0, refuseStreams: false, fail: new Map() };
+  readonly faults: Faults = { redisAway: false, held: new Map(), refuseStreams: false, fail: new Map() };
   readonly tokens = new Map<string, { role: Role; name: string }>();
   readonly requests: { method: string; path: string; body: unknown; status: number; lastEventId: string | undefined }[] = [];
   private readonly sessions = new Map<string, { role: Role; name: string; csrf: string }>();
@@ -71,6 +72,16 @@ export class FakeGateway {
     this.life.unref();
   }
 
+  /** Answers no request below a path until the returned function is called. */
+  hold(start: string): () => void {
+    let go = (): void => undefined;
+    this.faults.held.set(start, new Promise<void>((done) => (go = done)));
+    return () => {
+      this.faults.held.delete(start);
+      go();
+    };
+  }
+
   cutStreams(): void {
     for (const stream of this.streams) stream.destroy();
   }
@@ -101,7 +112,7 @@ export class FakeGateway {
       response.setHeader("X-Request-Id", randomBytes(6).toString("hex"));
       if (!url.pathname.startsWith("/api/")) return this.file(url.pathname, response);
       body = method === "POST" ? await this.body(request) : undefined;
-      if (this.faults.delayMs > 0) await new Promise((done) => setTimeout(done, this.faults.delayMs));
+      for (const [start, released] of this.faults.held) if (url.pathname.startsWith(start)) await released;
       for (const [start, fault] of this.faults.fail) {
         if (url.pathname.startsWith(start)) throw new Refusal(fault.status, fault.code, fault.detail);
       }
