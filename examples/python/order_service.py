@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple
@@ -165,6 +166,8 @@ async def story(
 
 
 if __name__ == "__main__":
+    # What the worker says in its log: the event that nobody can read.
+    logging.basicConfig(stream=sys.stdout, format="log: %(message)s")
     said = dict(zip(("postgres", "rabbit"), sys.argv[2:4]))
     seen = asyncio.run(story(url(), **said))  # type: ignore[arg-type]
     print(f"{ORDERS} orders were placed, and one event that nobody can read")

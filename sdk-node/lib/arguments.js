@@ -137,7 +137,7 @@ function settings(name, given) {
 }
 
 /**
- * Runs what reads settings natively. `own` are the names that are looked at here: of a name that nobody knows, the caller is told all
+ * Runs what reads settings natively. `own` are the names that are looked at here: for an unknown name, the error lists all
  * that are known.
  */
 function reading(own, run) {

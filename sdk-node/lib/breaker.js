@@ -41,7 +41,7 @@ class Breaker extends Emitter {
     behind(this, { _heard: new WeakRef(heard.get(client)) });
   }
 
-  /** Nothing is sent while nobody listens. Who listens keeps the breaker for as long as there is its client: nobody else need have it. */
+  /** Nothing is sent while there is no listener. A breaker with a listener lives as long as its client, also without another reference. */
   _added(event) {
     if (event !== 'transition') return;
     this._heard.deref()?.add(this);

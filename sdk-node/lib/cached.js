@@ -4,9 +4,10 @@
  */
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
-const { wrongType } = require('./errors.js');
+const { wrongType, InvalidArgumentError } = require('./errors.js');
 const { behind } = require('./guard.js');
 const { keep } = require('./kept.js');
+const { LocalTier, ageOf, frozen, valueOf } = require('./local_tier.js');
 const { serializerOf, serializers } = require('./serializers.js');
 const { readBack } = require('./stored.js');
 
@@ -15,10 +16,11 @@ const OF_A_VALUE = ['ttl', 'tags'];
 const OF_A_CALL = [...OF_A_VALUE, 'softTimeout'];
 
 /** What was found natively, with how old it is. */
-function loaded(serializer, found) {
+function loaded(serializer, found, freezes = false) {
   if (found === undefined || found === null) return { isFound: false };
-  const { value, ageMs, stale: isStale, version } = found;
-  return { isFound: true, value: readBack(serializer, value), ageMs: ageMs ?? null, isStale, ...(version === undefined || version === null ? {} : { version }) };
+  const { value: written, ageMs, stale: isStale, version } = found;
+  const value = readBack(serializer, written);
+  return { isFound: true, value: freezes ? frozen(value) : value, ageMs: ageMs ?? null, isStale, ...(version === undefined || version === null ? {} : { version }) };
 }
 
 /** Several texts. One text is a mistake, not its letters. */
@@ -27,8 +29,12 @@ function texts(name, said) {
   return Array.from(said, (one, at) => given.text(`${name}[${at}]`, one));
 }
 
+/** Of a call that gives no options, as most do. */
+const NO_OPTIONS = Object.freeze({ signal: undefined, json: '{}' });
+
 /** The options of one call as JSON, and its signal. `known`: their names, beside `signal`. */
 function particular(said, known) {
+  if (said === undefined) return NO_OPTIONS;
   const { signal, tags, ...rest } = given.only('options', said, ['signal', ...known]);
   const settings = tags === undefined || tags === null ? rest : { ...rest, tags: texts('tags', tags) };
   return { signal: given.signal(signal), json: given.settings('options', settings) };
@@ -63,12 +69,13 @@ function entryBytes(serializer, brought) {
 
 /** What is cached under a name, with versions or without. */
 class Loads {
-  /** `make` makes what is behind it, of its settings. */
-  constructor(name, options, make) {
+  /** `make` makes what is behind it, of its settings. `own`: options that are looked at here. */
+  constructor(name, options, make, own = ['serializer']) {
     given.text('name', name);
     const { serializer, ...settings } = given.options('options', options);
+    for (const option of own) delete settings[option];
     const json = given.settings('options', settings);
-    behind(this, { _inner: given.reading(['serializer'], () => make(json)), _name: name, _serializer: serializerOf(serializer) });
+    behind(this, { _inner: given.reading(own, () => make(json)), _name: name, _serializer: serializerOf(serializer) });
   }
 
   get name() { return this._name; }
@@ -109,13 +116,27 @@ class Loads {
 }
 
 class Cached extends Loads {
-  constructor(client, name, options) { super(name, options, (json) => client.cached(name, json)); }
+  constructor(client, name, options) {
+    super(name, options, (json) => client.cached(name, json), ['serializer', 'frozen']);
+    const freezes = options?.frozen ?? false;
+    if (typeof freezes !== 'boolean') throw wrongType('frozen', 'a boolean', freezes);
+    if (freezes && !this._isJson()) throw new InvalidArgumentError("frozen needs the serializer 'json': what others bring cannot be frozen");
+    const hasLocal = this._isJson() && this._inner.localSize() > 0;
+    behind(this, { _freezes: freezes, _local: hasLocal ? new LocalTier(this._inner, this._serializer, freezes) : undefined });
+  }
+
+  /** What the local tier has, for a call that asks for nothing else. */
+  _kept(key, loader, options) {
+    if (this._local === undefined || options !== undefined || typeof loader !== 'function') return undefined;
+    // What is found is a key; any other has yet to be one.
+    return this._local.find(key) ?? this._local.look(given.text('key', key));
+  }
 
   /** `how`: the native method. */
   async _found(key, loader, { signal, json }, how) {
     const write = (brought) => entryBytes(this._serializer, brought);
     const found = await this._loaded(key, loader, write, signal, (number) => this._inner[how](key, number, json, this._isJson()));
-    return loaded(this._serializer, found);
+    return loaded(this._serializer, found, this._freezes);
   }
 
   /** What is not JSON is then loaded anew. */
@@ -123,12 +144,16 @@ class Cached extends Loads {
 
   async lookup(key, loader, options) {
     given.atMost('lookup', arguments, 3);
+    const entry = this._kept(key, loader, options);
+    if (entry !== undefined) return { isFound: true, value: valueOf(entry), ageMs: ageOf(entry), isStale: false };
     return this._found(key, loader, particular(options, OF_A_CALL), 'get');
   }
 
   async get(key, loader, options) {
-    given.atMost('get', arguments, 3);
-    return (await this.lookup(key, loader, options)).value;
+    if (arguments.length > 3) given.atMost('get', arguments, 3);
+    const entry = this._kept(key, loader, options);
+    if (entry !== undefined) return valueOf(entry);
+    return (await this._found(key, loader, particular(options, OF_A_CALL), 'get')).value;
   }
 
   async refresh(key, loader, options) {
@@ -145,7 +170,7 @@ class Cached extends Loads {
     const distinct = [...new Set(all)];
     const keepAll = () => distinct.map((key) => keep({ key, loader, write }));
     const found = await run(signal, () => this._inner.getMany(distinct, keepAll(), json, this._isJson()));
-    const values = new Map(distinct.map((key, at) => [key, loaded(this._serializer, found[at]).value]));
+    const values = new Map(distinct.map((key, at) => [key, loaded(this._serializer, found[at], this._freezes).value]));
     return all.map((key) => values.get(key));
   }
 

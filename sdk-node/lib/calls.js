@@ -318,7 +318,7 @@ function notify(number, what) {
     try {
       target[listener.method](what);
     } catch (error) {
-      // As from any listener of the event loop: nobody above caught it. What else is to be told is told.
+      // As from any listener of the event loop: nobody above caught it. The remaining events are still delivered.
       process.nextTick(() => { throw error; });
     }
   }

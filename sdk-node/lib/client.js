@@ -53,10 +53,10 @@ for (const [name, make] of handles.flatMap(({ made = {} }) => Object.entries(mad
 }
 
 /**
- * A server that is away is no error, and a mistyped host looks the same: each time there is one warning, and one when it is back. So is an
- * attempt that outlived its ticket.
+ * A server that is away is no error, and a mistyped host looks the same: each time there is one warning, and one when it is back. The same
+ * of brokers. A message that died, and an attempt that outlived its ticket, are a warning each.
  */
-function noticed({ address, reason, refused, back, outlived, tookMs }) {
+function noticed({ address, reason, refused, back, outlived, tookMs, source, worker, id, deaths }) {
   let said = [`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`, 'RESIL_AWAY'];
   if (refused !== undefined) said = [`the server at ${address} refuses a command: ${refused}`, 'RESIL_REFUSED'];
   if (back !== undefined) said = [`the server at ${back} is back`, 'RESIL_BACK'];
@@ -64,6 +64,13 @@ function noticed({ address, reason, refused, back, outlived, tookMs }) {
     said = [`an attempt under the policy ${outlived} took ${Math.round(tookMs)} ms, longer than its ticket lasts: it was not counted, and its place was free meanwhile; `
       + 'timeout.attempt, timeout.total or sharedBulkhead.lease of the policy say how long an attempt may take', 'RESIL_OUTLIVED'];
   }
+  if (source !== undefined) {
+    said = back === undefined
+      ? [`${source}: the broker ${address} is away, and is tried again: ${reason}`, 'RESIL_AWAY']
+      : [`${source}: the broker ${back} is back`, 'RESIL_BACK'];
+  }
+  if (worker !== undefined && deaths === undefined) said = [`${worker}: the ledger refuses the message ${id}, which stays with its source: ${reason}`, 'RESIL_NOT_RECORDED'];
+  else if (worker !== undefined) said = [`${worker}: the message ${id} is dead (${reason}, deaths: ${deaths}); the ledger has its error`, 'RESIL_DEAD'];
   return Object.assign(new Error(said[0]), { name: 'ResilWarning', code: said[1] });
 }
 listenAt(NOTICES, { tell: (what) => process.emitWarning(noticed(what)) }, 'tell');

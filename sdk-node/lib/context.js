@@ -1,6 +1,5 @@
 'use strict';
-/**
- * What a function is told: which attempt it is, and a signal that is made only if somebody looks at it (making one costs
+/** The context of a function: which attempt it is, and a signal that is made only if somebody looks at it (making one costs
  * more than the whole call). Made late, it says what happened before.
  */
 const { released } = require('./errors.js');

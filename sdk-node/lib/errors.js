@@ -138,7 +138,7 @@ function because(raised, error) {
   return raised;
 }
 
-/** What a function of the user threw while it judged `error`, which is the cause; something that is no error is told of by one. */
+/** What a function of the user threw while it judged `error`, which is the cause; if that is no error, one is made that describes it. */
 function besides(name, raised, error) {
   return because(asError(name, raised), error);
 }

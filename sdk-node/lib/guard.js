@@ -9,7 +9,7 @@ const { atOnce, because, besides, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
 
-/** What an error means, as the native half is told. */
+/** What an error means, as the native half gets it. */
 const PERMANENT = -1;
 const IGNORED = -2;
 const RETRY = -3;
@@ -176,7 +176,7 @@ function wrap(...guards) {
   return fn === undefined ? around : around.wrap(fn);
 }
 
-/** The function is not told what is given after the options: a caller who gives it means something else. */
+/** The function does not get arguments after the options: a caller that gives some means something else. */
 async function surplus(args) {
   given.atMost('call', args, 2);
 }

@@ -81,7 +81,7 @@ class Held extends Emitter {
 
   _added(event, listener) {
     if (event !== 'lost') return;
-    // Who comes after the event is told all the same.
+    // A listener that is added after the event is called all the same.
     if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
     else this._beginWatch();
   }

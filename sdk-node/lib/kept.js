@@ -6,7 +6,7 @@
 /** Loaders that were not started yet, and errors that several calls share, by their numbers. */
 const kept = new Map();
 let lastKept = 0;
-/** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
+/** The targets of events, by their numbers: held weakly, so that listening keeps nothing alive. */
 const listeners = new Map();
 /** Under this number the native half tells of servers that are away. */
 const NOTICES = 0;
@@ -36,7 +36,7 @@ function listen(target, method) {
   return lastListener;
 }
 
-/** Nothing will happen any more that is told under this number. */
+/** There will be no more events with this number. */
 function unlisten(number) {
   const listener = listeners.get(number);
   if (listener === undefined) return;
@@ -44,7 +44,7 @@ function unlisten(number) {
   gone.unregister(listener);
 }
 
-/** `target` is told of what has a number of its own, for good. */
+/** `target` gets the events of a number of its own, for good. */
 function listenAt(number, target, method) {
   listeners.set(number, { target: { deref: () => target }, method });
 }

@@ -27,7 +27,7 @@ export interface RateLimitOptions<Request> {
   refund?: ((status: number) => boolean | Promise<boolean>) | Iterable<number>;
 }
 
-/** And all of `IdempotencySettings`: how long results are kept, how long a duplicate waits before it is told 409. */
+/** And all of `IdempotencySettings`: how long results are kept, how long a duplicate waits before it gets 409. */
 export interface IdempotencyOptions<Request> extends Omit<IdempotencySettings, 'serializer' | 'remember'> {
   client: Client;
   /** Of the keys, on the server. */

@@ -94,6 +94,7 @@ const serializers = {
       refuseOutsideOfJson(value, 'the value', []);
       return Buffer.from(JSON.stringify(value));
     },
+    /** Bytes, or the text that they are. */
     read: (bytes) => (bytes.length === 0 ? undefined : parseExactly(bytes.toString('utf8'))),
   },
   bytes: {

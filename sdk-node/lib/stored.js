@@ -29,7 +29,7 @@ class RunShape extends Shape {
 
   get isLeased() { return true; }
 
-  /** The work is done: if its result cannot be written, everybody is told so, and nobody does it again. */
+  /** The work is done: if its result cannot be written, every caller gets that error, and none does it again. */
   bytes(call, value) {
     try {
       this.own = value;

@@ -3,36 +3,50 @@
  * What the SDK says about itself: metrics, spans, channels and hooks, under the names of docs/telemetry.md.
  *
  * Channels of `node:diagnostics_channel`: `resil:call` and one for each hook, `resil:beforeSleep`, `resil:onHedge`, `resil:onTimeout`,
- * `resil:onOpen`, `resil:onTransition`, `resil:onLost`, `resil:onDrop`, `resil:onOutlived`, `resil:onAway`, `resil:onRefused`, `resil:onBack`.
+ * `resil:onOpen`, `resil:onTransition`, `resil:onLost`, `resil:onDrop`, `resil:onDead`, `resil:onOutlived`, `resil:onAway`, `resil:onRefused`,
+ * `resil:onBack`.
  *
  * Nothing is converted while nobody listens: a channel cannot say that somebody subscribed, so each call looks at it, which is one comparison.
- * Events of this thread come to this thread, from the event loop, after the call went on; listening keeps no process alive.
+ * Events of this thread come to this thread, from the event loop, after the call went on, calls some milliseconds' worth at once; listening
+ * keeps no process alive.
  */
 const { channel } = require('node:diagnostics_channel');
 const native = require('./native.js');
 const { listenAt, EVENTS } = require('./kept.js');
 
-const HOOKS = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onLost', 'onDrop', 'onOutlived', 'onAway', 'onBack'];
+const HOOKS = ['beforeSleep', 'onHedge', 'onTimeout', 'onOpen', 'onLost', 'onDrop', 'onDead', 'onOutlived', 'onAway', 'onBack'];
 const HAPPENINGS = [...HOOKS, 'onTransition', 'onRefused'];
 const calls = channel('resil:call');
 const happenings = new Map(HAPPENINGS.map((kind) => [kind, channel(`resil:${kind}`)]));
+const happeningChannels = [...happenings.values()];
 
 /** What was subscribed to natively, while somebody listens. */
 let nativeCalls;
 let nativeHappenings;
+let tellsAtTheEnd = false;
 /** Spans and hooks, beside the channels. */
 const callListeners = new Set();
 const happeningListeners = new Set();
 
+/** Whether there is a listener of every call. */
+function listensToCalls() {
+  return calls.hasSubscribers || callListeners.size > 0;
+}
+
 /** Subscribes natively to what somebody listens to, and to nothing else. */
 function look() {
-  const wantsCalls = calls.hasSubscribers || callListeners.size > 0;
+  const wantsCalls = listensToCalls();
   if (wantsCalls !== (nativeCalls !== undefined)) {
-    if (wantsCalls) nativeCalls = native.subscribeEvents(true);
-    else { nativeCalls.close(); nativeCalls = undefined; }
+    if (wantsCalls) {
+      nativeCalls = native.subscribeEvents(true);
+      if (!tellsAtTheEnd) process.once('exit', tellLeft);
+      tellsAtTheEnd = true;
+    } else {
+      nativeCalls.close();
+      nativeCalls = undefined;
+    }
   }
-  let wants = happeningListeners.size > 0;
-  for (const each of happenings.values()) wants ||= each.hasSubscribers;
+  const wants = happeningListeners.size > 0 || anyHappening();
   if (wants !== (nativeHappenings !== undefined)) {
     if (wants) nativeHappenings = native.subscribeEvents(false);
     else { nativeHappenings.close(); nativeHappenings = undefined; }
@@ -41,22 +55,23 @@ function look() {
 
 /** The channels as they were when it was last looked: a channel that gains or loses its subscribers changes this. */
 function lookQuickly() {
-  if (calls.hasSubscribers !== seenCalls || anyHappening() !== seenHappenings) {
+  const happens = anyHappening();
+  if (calls.hasSubscribers !== seenCalls || happens !== seenHappenings) {
     seenCalls = calls.hasSubscribers;
-    seenHappenings = anyHappening();
+    seenHappenings = happens;
     look();
   }
 }
 let seenCalls = false;
 let seenHappenings = false;
 function anyHappening() {
-  for (const each of happenings.values()) if (each.hasSubscribers) return true;
+  for (let at = 0; at < happeningChannels.length; at += 1) if (happeningChannels[at].hasSubscribers) return true;
   return false;
 }
 
 function tell(event) {
-  if (event.calls !== undefined) {
-    tellCalls(event.calls);
+  if (event.numbers !== undefined) {
+    tellCalls(event);
     return;
   }
   const { kind, ...said } = event;
@@ -66,24 +81,31 @@ function tell(event) {
   for (const listener of happeningListeners) listener(kind, said);
 }
 
-/** Calls that ended, as many values for each as native `shown_calls` writes. */
-function tellCalls(row) {
-  for (let at = 0; at < row.length; at += 9) {
+/** Calls that ended, as native `shown_calls` writes them. */
+function tellCalls({ kinds, parents, numbers }) {
+  for (let at = 0; at < numbers.length; at += 4) {
+    const [kind, parent] = [numbers[at] * 6, numbers[at + 1]];
     const said = {
-      name: row[at],
-      primitive: row[at + 1],
-      operation: row[at + 2],
-      outcome: row[at + 3],
-      isError: row[at + 4],
-      error: row[at + 5],
-      beganMs: row[at + 6],
-      tookMs: row[at + 7],
-      parent: row[at + 8],
+      name: kinds[kind],
+      primitive: kinds[kind + 1],
+      operation: kinds[kind + 2],
+      outcome: kinds[kind + 3],
+      isError: kinds[kind + 4],
+      error: kinds[kind + 5],
+      beganMs: numbers[at + 2],
+      tookMs: numbers[at + 3],
+      parent: parent < 0 ? null : parents[parent],
     };
     if (calls.hasSubscribers) calls.publish(said);
     for (const listener of callListeners) listener('call', said);
   }
 }
+
+/** Calls that ended wait for others, natively. They are reported now or never: the process ends, or a listener is removed. */
+function tellLeft() {
+  if (nativeCalls !== undefined) tellCalls(native.takeCalls());
+}
+
 listenAt(EVENTS, { tell }, 'tell');
 
 /** Warns once that something of the user's does not work, by the name of its error alone: its text may be anything. */
@@ -109,6 +131,7 @@ class Switch {
   }
 
   close() {
+    if (this.#from === callListeners && this.#from.has(this.#listener)) tellLeft();
     this.#from.delete(this.#listener);
     look();
   }
@@ -166,29 +189,37 @@ function instrument({ tracerProvider, meterProvider } = {}) {
   const otel = api();
   const tracer = (tracerProvider ?? otel.trace).getTracer('resil');
   observe((meterProvider ?? otel.metrics).getMeter('resil'));
-  const failed = once('OpenTelemetry');
+  const [failed, parentOf] = [once('OpenTelemetry'), parents(otel)];
   return new Switch(callListeners, (_, call) => {
     try {
-      span(otel, tracer, call);
+      span(otel, tracer, call, parentOf(call.parent));
     } catch (error) {
       failed(error);
     }
   });
 }
 
-function span(otel, tracer, { primitive, name, operation, outcome, isError, error, beganMs, tookMs, parent }) {
-  const attributes = { name, operation, outcome, ...(isError && { 'error.type': error ?? 'error' }) };
-  const made = tracer.startSpan(`resil.${primitive}`, { attributes, startTime: beganMs }, parentOf(otel, parent));
+function span(otel, tracer, { primitive, name, operation, outcome, isError, error, beganMs, tookMs }, parent) {
+  const attributes = { name, operation, outcome };
+  if (isError) attributes['error.type'] = error ?? 'error';
+  const made = tracer.startSpan(`resil.${primitive}`, { attributes, startTime: beganMs }, parent);
   if (isError) made.setStatus({ code: otel.SpanStatusCode.ERROR });
   made.end(beganMs + tookMs);
 }
 
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 
-function parentOf(otel, text) {
-  const [, traceId, spanId, flags] = TRACEPARENT.exec(text ?? '') ?? [];
-  if (traceId === undefined) return otel.ROOT_CONTEXT;
-  return otel.trace.setSpanContext(otel.ROOT_CONTEXT, { traceId, spanId, traceFlags: Number.parseInt(flags, 16) });
+/** The context that a traceparent says. Calls of one caller come one after another: the last one is kept. */
+function parents({ ROOT_CONTEXT, trace }) {
+  let [known, context] = [null, ROOT_CONTEXT];
+  return (text) => {
+    if (text !== known) {
+      const [, traceId, spanId, flags] = TRACEPARENT.exec(text ?? '') ?? [];
+      context = traceId === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: Number.parseInt(flags, 16) });
+      known = text;
+    }
+    return context;
+  };
 }
 
 /** OpenTelemetry has no histograms that can be read at any time: each is three counters. */
@@ -211,4 +242,4 @@ function observe(meter) {
 }
 
 
-module.exports = { lookQuickly, telemetry: { hooks, instrument, metrics, names } };
+module.exports = { listensToCalls, lookQuickly, telemetry: { hooks, instrument, metrics, names } };

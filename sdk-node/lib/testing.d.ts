@@ -16,7 +16,7 @@ export class Clock implements AnyClock {
 export type Reply = string | number | bigint | null | Reply[] | { [key: string]: Reply };
 export type Word = string | Uint8Array | number | bigint;
 /**
- * A server that says what it is told: each command that arrives takes the next line. When the script is over the server is away.
+ * A server with a script: each command that arrives takes the next reply. When the script is over the server is away.
  * Replies are those of the protocol, in the order of the fields of each command's reply.
  */
 export class Script {

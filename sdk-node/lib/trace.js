@@ -20,17 +20,25 @@ function loaded() {
 }
 
 const NO_TRACE = /^0*$/;
+/** Callers make many calls within one span: its text is kept. */
+let last = { context: undefined, text: undefined };
 
 /** The W3C `traceparent` of the current context; `undefined` if there is none. */
 function traceparent() {
   if (globalThis[MARK] === undefined) return undefined;
   try {
-    const { traceId, spanId, traceFlags = 0 } = loaded()?.trace.getSpanContext(loaded().context.active()) ?? {};
-    if (typeof traceId !== 'string' || NO_TRACE.test(traceId) || typeof spanId !== 'string') return undefined;
-    return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`;
+    const context = loaded()?.trace.getSpanContext(loaded().context.active());
+    if (context === undefined) return undefined;
+    if (context !== last.context) last = { context, text: textOf(context) };
+    return last.text;
   } catch {
     return undefined;
   }
+}
+
+function textOf({ traceId, spanId, traceFlags = 0 }) {
+  if (typeof traceId !== 'string' || NO_TRACE.test(traceId) || typeof spanId !== 'string') return undefined;
+  return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`;
 }
 
 module.exports = { traceparent };

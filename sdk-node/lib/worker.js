@@ -64,6 +64,9 @@ function readable(kind, version, said) {
   throw new WorkError(`the upcaster of ${kind} from version ${version} returned neither a string nor a Uint8Array`, 'permanent');
 }
 
+/** What handlers threw that the worker had cut off. An AbortError of a handler's own, from a timeout of its own, is a failure like any other. */
+const CUT_OFF = new WeakSet();
+
 /** The ids of messages whose handlers threw, by what they threw. */
 const THROWN_FOR = new WeakMap();
 
@@ -83,12 +86,22 @@ function knownOf(error) {
   if (typeof code === 'string' && /^E[A-Z_]+$/.test(code)) known.errno = code;
   else if (typeof code === 'string' && SQL_STATE.test(code)) known.sqlState = code;
   if (error instanceof SyntaxError) known.isUnreadable = true;
-  if (error.name === 'AbortError') known.isCancelled = true;
+  if (CUT_OFF.has(error)) known.isCancelled = true;
   return known;
 }
 
-/** Of the error, or of the first of its causes that says something. */
+/** The error, and those that an AggregateError is made of. */
+function parts(error) {
+  const inside = error instanceof AggregateError && Array.isArray(error.errors) ? error.errors.slice(0, CAUSES_MAX) : [];
+  return [error, ...inside];
+}
+
+/** Of the error, or of the first of its parts or causes that says something. */
 function facts(error) {
+  return parts(error).map(ofCauses).find((known) => Object.keys(known).length > 0) ?? {};
+}
+
+function ofCauses(error) {
   let current = error;
   for (let depth = 0; depth < CAUSES_MAX && current !== undefined && current !== null; depth += 1) {
     const known = knownOf(current);
@@ -118,7 +131,9 @@ async function untilCutOff(handler, message, context) {
   } catch (error) {
     if (typeof error === 'object' && error !== null) THROWN_FOR.set(error, message.id);
     if (error instanceof WorkError || !context.signal.aborted) throw error;
-    throw Object.assign(new Error('the handler was cut off', { cause: error }), { name: 'AbortError' });
+    const cutOff = Object.assign(new Error('the handler was cut off', { cause: error }), { name: 'AbortError' });
+    CUT_OFF.add(cutOff);
+    throw cutOff;
   }
 }
 
@@ -161,11 +176,12 @@ class WorkShape extends Shape {
 
   recorded(call, error) {
     const said = this.judged(error);
-    const word = said ?? (error instanceof WorkError ? error : undefined);
+    const own = parts(error).find((part) => part instanceof WorkError);
+    const word = said ?? own;
     if ((word?.verdict ?? word) === 'drop') warnOfDrop(this.queue, error);
     if (said !== undefined) return Buffer.from(verdictJson('what judge returned', said));
-    if (error instanceof WorkError) {
-      const { verdict, after, failureClass } = error;
+    if (own !== undefined) {
+      const { verdict, after, failureClass } = own;
       return Buffer.from(verdictJson('a WorkError', { verdict, after, failureClass }));
     }
     return Buffer.from(JSON.stringify(facts(error)));

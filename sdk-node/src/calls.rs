@@ -54,12 +54,13 @@ pub fn settle_failed(
     if cut_short {
         executor::cut_short(call)?;
     }
+    // Forgotten with its last owner, also where nobody needs it.
+    let queue = executor::queue()?;
+    let kept = kept.map(|number| Arc::new(Kept { number, queue }));
     if let Some(error) = own_error.as_ref().and_then(own) {
         return executor::settle(call, attempt, Err(Failure::Resil(error)));
     }
     let recorded = recorded.map(|bytes| Bytes::from(bytes.to_vec()));
-    let queue = executor::queue()?;
-    let kept = kept.map(|number| Arc::new(Kept { number, queue }));
     let classes = Thrown::classes_of(&classes);
     let thrown = Thrown { id: attempt, classes, message: message.into(), recorded, kept };
     executor::settle(call, attempt, Err(Failure::Inner(thrown)))
@@ -157,8 +158,28 @@ fn happened(env: &Env, what: Notification) -> napi::Result<Object<'_>> {
             object.set("outlived", &*policy)?;
             object.set("tookMs", took.as_secs_f64() * 1e3)?;
         }
+        Notification::SourceAway { name, address, reason } => {
+            object.set("source", &*name)?;
+            object.set("address", address)?;
+            object.set("reason", reason)?;
+        }
+        Notification::SourceBack { name, address } => {
+            object.set("source", &*name)?;
+            object.set("back", address)?;
+        }
+        Notification::Dead { worker, id, deaths, reason } => {
+            object.set("worker", &*worker)?;
+            object.set("id", id)?;
+            object.set("deaths", deaths)?;
+            object.set("reason", reason)?;
+        }
+        Notification::NotRecorded { worker, id, reason } => {
+            object.set("worker", &*worker)?;
+            object.set("id", id)?;
+            object.set("reason", reason)?;
+        }
         Notification::Event(event) => return crate::telemetry::shown(env, &event),
-        Notification::Calls(calls) => return crate::telemetry::shown_calls(env, calls),
+        Notification::Calls(calls) => return crate::telemetry::shown_calls(env, &calls),
         Notification::Lost(error) => return parts(env, &error),
         Notification::Away { address, reason } => {
             object.set("address", address)?;

@@ -31,6 +31,12 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
                 Notice::Refused { address, reason } => Notification::Refused { address, reason },
                 Notice::Back { address } => Notification::Back { address },
                 Notice::Outlived { policy, took } => Notification::Outlived { policy, took },
+                Notice::SourceAway { name, address, reason } => Notification::SourceAway { name, address, reason },
+                Notice::SourceBack { name, address } => Notification::SourceBack { name, address },
+                Notice::NotRecorded { worker, id, reason } => Notification::NotRecorded { worker, id, reason },
+                Notice::Dead { worker, id, deaths, reason } => {
+                    Notification::Dead { worker, id, deaths, reason: reason.text() }
+                }
             };
             queue.post(Message::Notify(NOTICES, told));
         };

@@ -1,8 +1,10 @@
 //! The only file with unsafe code: the calls of Node-API that the wrapper does not offer.
 
 use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use napi::bindgen_prelude::{Env, Function, JsValue, ToNapiValue, Undefined, Unknown};
+use napi::bindgen_prelude::{Env, Function, JsValue, ToNapiValue, Uint32Array, Undefined, Unknown};
 use napi::sys;
 use parking_lot::Mutex;
 
@@ -73,4 +75,11 @@ pub fn throw(env: &Env, value: Unknown<'_>) -> napi::Error {
 pub fn to_js<'env>(env: &'env Env, value: impl ToNapiValue) -> napi::Result<Unknown<'env>> {
     // SAFETY: an `Env` exists only on its thread and within a call; the value is made by it.
     unsafe { Ok(Unknown::from_raw_unchecked(env.raw(), ToNapiValue::to_napi_value(env.raw(), value)?)) }
+}
+
+/// A number as JavaScript sees it at any time, in an array of one: with `Atomics`, because other threads change it.
+pub fn shared_number(number: &Arc<AtomicU32>) -> Uint32Array {
+    let kept = Arc::clone(number);
+    // SAFETY: the memory is that of an atomic, which may change behind a shared pointer, and is kept until JavaScript has let go of it.
+    unsafe { Uint32Array::with_external_data(kept.as_ptr(), 1, move |_, _| drop(kept)) }
 }

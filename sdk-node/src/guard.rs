@@ -187,7 +187,7 @@ fn nested(
     })
 }
 
-/// One layer around `operation`, which is told what a lock holds.
+/// One layer around `operation`, which gets the grant of a lock.
 fn enclose(
     layer: Layer,
     index: usize,

@@ -3,15 +3,19 @@
 //! MetricCounts are kept by the SDK, and read when somebody asks. Events are made while somebody listens, and go to the queue of one thread: the
 //! one that made the call, or the one whose client it is about. No thread hears of another's.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::UNIX_EPOCH;
 
-use napi::bindgen_prelude::{Array, Env, Object};
+use napi::bindgen_prelude::{Array, Env, Float64Array, Object};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use resil::telemetry::{CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe_at_home};
+use resil::Code;
+use resil::telemetry::{
+    CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Primitive, Subscribed, subscribe_at_home,
+};
 
 use crate::executor::queue::{Message, Notification, Queue};
 use crate::executor::{is_here, queue};
@@ -49,8 +53,13 @@ pub fn subscribe_events(calls: bool) -> napi::Result<Events> {
         let Some(mine) = mine.upgrade() else { return };
         if is_for(&mine, home) {
             match event {
-                Event::Call(call) => mine.post_call(call.clone(), is_here(&mine) == Some(true)),
-                event => mine.post_event(Message::Notify(EVENTS, Notification::Event(Box::new(event.clone())))),
+                Event::Call(call) => mine.post_call(call.clone()),
+                event => {
+                    let is_frequent =
+                        matches!(event, Event::Retry { .. } | Event::Hedge { .. } | Event::Timeout { .. });
+                    let told = Notification::Event(Box::new(event.clone()));
+                    mine.post_event(Message::Notify(EVENTS, told), is_frequent);
+                }
             }
         }
     });
@@ -97,6 +106,7 @@ pub fn metric_buckets() -> Vec<f64> {
 /// Every series that moved.
 #[napi]
 pub fn read_metrics(env: &Env) -> napi::Result<Array<'_>> {
+    crate::cached::count_answered();
     let samples = COUNTS.get().map(MetricCounts::read).unwrap_or_default();
     let mut all = env.create_array(0)?;
     for (at, sample) in samples.into_iter().enumerate() {
@@ -122,26 +132,53 @@ pub fn read_metrics(env: &Env) -> napi::Result<Array<'_>> {
     Ok(all)
 }
 
-/// What is told of calls that ended: values in a row, as many for each as `lib/telemetry.js` reads. An object for each would cost more than the
-/// event itself.
-pub fn shown_calls<'env>(env: &'env Env, calls: Vec<CallEnded>) -> napi::Result<Object<'env>> {
-    let mut row = env.create_array(0)?;
-    let mut at = 0;
-    for call in calls {
-        let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-        row.set(at, &*call.name)?;
-        row.set(at + 1, call.primitive.text())?;
-        row.set(at + 2, call.operation)?;
-        row.set(at + 3, call.outcome)?;
-        row.set(at + 4, call.is_error)?;
-        row.set(at + 5, call.error.map(resil::Code::text))?;
-        row.set(at + 6, began.as_secs_f64() * 1e3)?;
-        row.set(at + 7, call.took.as_secs_f64() * 1e3)?;
-        row.set(at + 8, call.parent.as_deref())?;
-        at += 9;
+/// The calls that ended and were not reported yet: at the end of the process, and when a listener is removed.
+#[napi]
+pub fn take_calls(env: &Env) -> napi::Result<Object<'_>> {
+    shown_calls(env, &queue()?.drain_calls())
+}
+
+/// What the calls of one kind have in common.
+type CallKind<'a> = (&'a str, Primitive, &'static str, &'static str, Option<Code>, bool);
+
+/// The report of calls that ended, as `lib/telemetry.js` reads it. Texts cost more than all else, and few of them differ: `kinds` has what
+/// calls have in common, six values for each kind; `parents` the contexts of callers; `numbers` four for each call: its kind, its parent or -1,
+/// when it began and how long it took.
+pub fn shown_calls<'env>(env: &'env Env, calls: &[CallEnded]) -> napi::Result<Object<'env>> {
+    let mut kinds: HashMap<CallKind<'_>, usize> = HashMap::new();
+    let mut shown_kinds = env.create_array(0)?;
+    let (mut parents, mut last_parent): (Vec<&str>, Option<&Arc<str>>) = (Vec::new(), None);
+    let mut numbers = Vec::with_capacity(calls.len() * 4);
+    for CallEnded { name, primitive, operation, outcome, error, is_error, began, took, parent } in calls {
+        let count = kinds.len();
+        let kind = match kinds.entry((name, *primitive, operation, outcome, *error, *is_error)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let at = (count * 6) as u32;
+                shown_kinds.set(at, &**name)?;
+                shown_kinds.set(at + 1, primitive.text())?;
+                shown_kinds.set(at + 2, *operation)?;
+                shown_kinds.set(at + 3, *outcome)?;
+                shown_kinds.set(at + 4, *is_error)?;
+                shown_kinds.set(at + 5, error.map(Code::text))?;
+                *new.insert(count)
+            }
+        };
+        // Calls of one caller come one after another.
+        if let Some(parent) = parent
+            && last_parent != Some(parent)
+        {
+            parents.push(parent);
+            last_parent = Some(parent);
+        }
+        let parent = if parent.is_some() { parents.len() as f64 - 1.0 } else { -1.0 };
+        let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        numbers.extend([kind as f64, parent, began.as_secs_f64() * 1e3, took.as_secs_f64() * 1e3]);
     }
     let mut object = Object::new(env)?;
-    object.set("calls", row)?;
+    object.set("kinds", shown_kinds)?;
+    object.set("parents", parents)?;
+    object.set("numbers", Float64Array::new(numbers))?;
     Ok(object)
 }
 
@@ -178,6 +215,12 @@ pub fn shown<'env>(env: &'env Env, event: &Event) -> napi::Result<Object<'env>> 
             object.set("id", id.as_str())?;
             object.set("reason", reason.as_str())?;
             "onDrop"
+        }
+        Event::Dead { id, deaths, reason, .. } => {
+            object.set("id", id.as_str())?;
+            object.set("deaths", *deaths)?;
+            object.set("reason", *reason)?;
+            "onDead"
         }
         Event::Outlived { took, .. } => {
             object.set("tookMs", took.as_secs_f64() * 1e3)?;

@@ -68,14 +68,14 @@ for (const [framework, start] of Object.entries(frameworks)) {
       test('what failed is given back where that is asked for', async () => {
         const name = `refunded-${names += 1}`;
         const [one] = await serve((client) => ({
-          tier: () => ({ limiter: client.limiter(name, perMinute(2)), key: 'ann' }), limits: { refund: (status) => status >= 500 },
+          tier: () => ({ limiter: client.limiter(name, perMinute(4)), key: 'ann', cost: 2 }), limits: { refund: (status) => status >= 500 },
           work: async (body, run, request) => ({ status: Number(request.headers['x-status']), body: '' }),
         }));
         const status = async (asked) => (await ask(one, { headers: { 'x-status': String(asked) } })).status;
-        const left = async () => (await clients[0].limiter(name, perMinute(2)).peek('ann')).remaining;
+        const left = async () => (await clients[0].limiter(name, perMinute(4)).peek('ann')).remaining;
         for (let turn = 0; turn < 4; turn += 1) {
           assert.equal(await status(503), 503);
-          await until(async () => await left() === 2);
+          await until(async () => await left() === 4);
         }
         assert.deepEqual([await status(200), await status(404), await status(200)], [200, 404, 429]);
       });

@@ -23,6 +23,26 @@ test('a majority of servers grants a lock with growing fences', { timeout: 60_00
   await Promise.all([one.shutdown(1_000), other.shutdown(1_000)]);
 });
 
+/** Lost before: a thread that was answered at once asked only as many servers as it needed. */
+test('a released lock is free at every server', { timeout: 60_000 }, async () => {
+  const five = await Promise.all(Array.from({ length: 5 }, () => startServer()));
+  const client = await connect(`redis+quorum://${five.map((server) => new URL(server.url).host).join(',')}`);
+  const names = Array.from({ length: 400 }, (_, at) => `row-${at}`);
+  for (const [at, name] of names.entries()) {
+    const held = await client.lock(name, { lease: '60s' }).acquire();
+    await new Promise((resolve) => { setTimeout(resolve, at % 4); });
+    await held.release();
+  }
+  const isHeld = async (server, name) => JSON.stringify(await server.say('RES.LOCK', 'INFO', `resil:lock:{${name}}`)).includes('exclusive');
+  const until = Date.now() + 5_000;
+  for (const name of names) {
+    for (const server of five) {
+      while (await isHeld(server, name)) assert.ok(Date.now() < until, `${name} is held at ${server.port}, by nobody`);
+    }
+  }
+  await client.shutdown(1_000);
+});
+
 onBoth(test, 'several locks are all held or none', async (client, prefix) => {
   const [a, b] = ['a', 'b'].map((id) => `${prefix}${id}`);
   const both = client.locks([b, a], { wait: 50 });

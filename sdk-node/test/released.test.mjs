@@ -9,7 +9,7 @@ import { until } from './waiting.mjs';
 
 const require = createRequire(import.meta.url);
 const native = require('../lib/native.js');
-const { listeners } = require('../lib/kept.js');
+const { kept, listeners } = require('../lib/kept.js');
 
 const isReleased = (signal) => signal.aborted && signal.reason instanceof CancelledError && /released/.test(signal.reason.message);
 
@@ -37,6 +37,17 @@ for (const [what, way] of Object.entries(WAYS)) {
     await until(() => native.liveTasks() < before.tasks + 10);
   });
 }
+
+/** Kept for ever before, where the error was one of ours: one for each load. */
+onBoth(test, 'errors of loads that failed are not kept', async (client, name) => {
+  const cache = client.cached(name.replaceAll(/[{}]/g, ''), { errorTtl: 0 });
+  const before = kept.size;
+  for (let at = 0; at < 50; at += 1) {
+    await assert.rejects(cache.get(`own-${at}`, () => 5n), /JSON does not have/);
+    await assert.rejects(cache.get(`theirs-${at}`, () => { throw new RangeError('theirs'); }), RangeError);
+  }
+  await until(() => kept.size < before + 10);
+});
 
 onBoth(test, 'the signal of a released guard is aborted', async (client, name) => {
   for (const isReadBefore of [true, false]) {

@@ -1,9 +1,11 @@
 /** Metrics, spans, channels and hooks: the scene of tests/telemetry_scene.json, and what goes wrong with functions of users. */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 
 import { connect, handleAll, hedge, retry, telemetry, timeout } from 'resil';
@@ -128,6 +130,30 @@ test('a channel hears of calls while somebody is subscribed', async () => {
     ['limiter', 'channelled', 'granted'], ['limiter', 'channelled', 'denied'],
   ]);
   assert.doesNotMatch(JSON.stringify(heard), /secret/);
+});
+
+test('a listener that is closed has heard of every call, and so has a process that ends', async () => {
+  const program = `
+    const { connect, telemetry } = require(${JSON.stringify(new URL('../lib/index.js', import.meta.url).pathname)});
+    const spans = [];
+    const tracer = { startSpan: (name, { attributes }) => { spans.push(attributes.outcome); return { end() {}, setStatus() {} }; } };
+    const meter = new Proxy({}, { get: () => () => ({ addCallback() {} }) });
+    const given = { tracerProvider: { getTracer: () => tracer }, meterProvider: { getMeter: () => meter } };
+    (async () => {
+      const limiter = (await connect('memory://')).limiter('last', { limit: 2, period: '60s' });
+      const switched = telemetry.instrument(given);
+      await limiter.check('ann');
+      switched.close();
+      console.log(spans.join());
+      telemetry.instrument(given);
+      await limiter.check('ann');
+      await limiter.check('ann');
+      process.on('exit', () => console.log(spans.join()));
+      process.exit();
+    })();
+  `;
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', program], { cwd: new URL('..', import.meta.url) });
+  assert.equal(stdout, 'granted\ngranted,granted,denied\n');
 });
 
 test('a worker thread hears of its own calls only', async () => {

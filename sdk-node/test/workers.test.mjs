@@ -197,6 +197,44 @@ test('a judge decides what an error means', async () => {
   await client.shutdown();
 });
 
+test('a timeout of a handler of its own is a failure that counts', async () => {
+  const place = new Place('stream');
+  const client = await place.client();
+  const worker = place.worker(client);
+  const attempts = [];
+  const running = worker.run((message) => {
+    attempts.push(message.attempt);
+    if (attempts.length < 3) throw Object.assign(new Error('the bank took too long'), { name: 'AbortError' });
+  });
+  await place.send(client, 'x');
+  await until('it succeeds', () => attempts.length === 3);
+  const report = await stopped(worker, running);
+  assert.deepEqual(attempts, [0, 1, 2]);
+  assert.deepEqual([report.done, report.retried, report.givenBack], [1, 2, 0]);
+  await client.shutdown();
+});
+
+test('an AggregateError is judged by what is in it', async () => {
+  const client = await connect('memory://');
+  const ledger = client.deadLetters('orders');
+  const thrown = {
+    unreadable: new SyntaxError('no JSON'),
+    final: new WorkError('an order of nothing', 'permanent'),
+    refused: Object.assign(new Error('no'), { code: 'ECONNREFUSED' }),
+    unknown: new Error('no'),
+  };
+  for (const id of Object.keys(thrown)) await ledger.fail(id, 'before', { payload: id });
+  const worker = client.worker('orders', { workers: 1 });
+  const running = worker.run((message) => Promise.any([Promise.reject(thrown[message.payload.toString()])]));
+  // What is given back keeps the error that it had, however often it is handled.
+  for (const id of Object.keys(thrown)) await until(`${id} is judged`, async () => (await ledger.get(id)).lastError !== 'before');
+  const report = await stopped(worker, running);
+  assert.equal(report.dead, 2);
+  const states = await Promise.all(Object.keys(thrown).map(async (id) => (await ledger.get(id)).state));
+  assert.deepEqual(states, ['dead', 'dead', 'waiting', 'waiting']);
+  await client.shutdown();
+});
+
 test('what is sent because of a message has its trace', async () => {
   const place = new Place('stream');
   const client = await place.client();

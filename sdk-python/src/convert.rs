@@ -147,7 +147,7 @@ pub fn read<T: Settings>(kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
     read_beside(&[], kwargs)
 }
 
-/// The same where the function takes more keywords than those: an unknown one is told of all there are.
+/// The same where the function takes more keywords than those: the error for an unknown one lists all there are.
 pub fn read_beside<T: Settings>(own: &[&str], kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
     let given = kwargs.map_or_else(|| Ok(Value::Object(Map::new())), |kwargs| given_within("", kwargs.as_any(), 0))?;
     spelled(PYTHON.read(given).map_err(|error| match error {

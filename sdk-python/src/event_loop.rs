@@ -1,8 +1,8 @@
 //! Waking an asyncio event loop from threads that do not have the GIL.
 //!
 //! A thread of the runtime must never wait for the GIL: it carries everybody's commands. So a wake is a push to a queue,
-//! and one byte into a socket that the loop watches, unless the loop was told already. The loop then takes the whole queue
-//! at once. A loop that cannot watch a socket (Windows' proactor) is told by a thread that may wait.
+//! and one byte into a socket that the loop watches, unless the loop was woken already. The loop then takes the whole queue
+//! at once. A loop that cannot watch a socket (Windows' proactor) is woken by a thread that may wait.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,10 +33,10 @@ pub struct EventLoop {
     queue: Mutex<Vec<Woken>>,
     /// Set when the loop watches no more: nothing that is pushed from then on is ever done.
     ended: CancellationToken,
-    /// Whether the loop was told and has not come yet.
+    /// Whether the loop was woken and has not come yet.
     is_told: AtomicBool,
     tell: Signal,
-    /// What was told has been heard.
+    /// The loop has come.
     hear: Signal,
 }
 
@@ -156,7 +156,7 @@ impl EventLoop {
     }
 
     fn push(&self, woken: Woken) {
-        // Nobody comes for it in a child, and the loop of the parent must not be told.
+        // Nobody comes for it in a child, and the loop of the parent must not be woken.
         if !self.generation.is_here() {
             return std::mem::forget(woken);
         }
@@ -185,7 +185,7 @@ impl EventLoop {
     }
 }
 
-/// What the loop calls when it was told. The loop alone holds it, so it goes when the loop is closed.
+/// What the loop calls when it was woken. The loop alone holds it, so it goes when the loop is closed.
 #[pyclass(frozen)]
 struct Drain(Arc<EventLoop>);
 
@@ -207,7 +207,7 @@ impl Drain {
     }
 }
 
-/// Who waits on a loop for one pending call.
+/// A task that waits on a loop for one pending call.
 pub struct Waiter {
     home: Arc<EventLoop>,
     /// Woken since it was last polled.

@@ -18,7 +18,7 @@ use resil::telemetry::{CallEnded, Event};
 
 use crate::edge::PerProcess;
 use crate::prelude::*;
-use crate::telemetry::{shown_call, shown_event};
+use crate::telemetry::{shown_calls, shown_event};
 
 /// Listeners that do not return do not fill the memory.
 const WAITING_MAX: usize = 10_000;
@@ -36,8 +36,10 @@ struct Waiting {
     seen: VecDeque<Seen>,
     /// By the function that hears of them.
     calls: Vec<(Arc<Object>, Vec<CallEnded>)>,
-    /// When the calls are told.
+    /// When the calls are reported.
     calls_due: Option<Instant>,
+    /// What was not kept since that was last said.
+    missed: u64,
     is_closed: bool,
 }
 
@@ -45,10 +47,19 @@ enum Seen {
     Transition(Arc<Object>, Transition),
     Notice(Notice),
     Abandoned(Arc<Waiter>),
+    /// So many events were not kept, because what hears of them is slow.
+    Missed(u64),
     /// For a function that makes hooks or log lines of it.
     Event(Arc<Object>, Event),
     /// For a function that makes spans of them.
     Calls(Arc<Object>, Vec<CallEnded>),
+}
+
+impl Seen {
+    /// What comes with each call. Behind many of these there is still room for a circuit that opened, or a lock that was lost.
+    fn is_frequent(&self) -> bool {
+        matches!(self, Self::Event(_, Event::Retry { .. } | Event::Hedge { .. } | Event::Timeout { .. }))
+    }
 }
 
 static QUEUE: PerProcess<Queue> = PerProcess::new();
@@ -122,10 +133,15 @@ impl Queue {
 fn put(seen: Seen) {
     let queue = queue();
     let mut waiting = queue.waiting();
-    if !waiting.is_closed && waiting.seen.len() < WAITING_MAX {
-        waiting.seen.push_back(seen);
-        queue.moved.notify_one();
+    if waiting.is_closed {
+        return;
     }
+    if waiting.seen.len() >= WAITING_MAX && (seen.is_frequent() || waiting.seen.len() >= 2 * WAITING_MAX) {
+        waiting.missed += 1;
+        return;
+    }
+    waiting.seen.push_back(seen);
+    queue.moved.notify_one();
 }
 
 /// As `resil._listeners` takes it: who is called, and with what.
@@ -146,17 +162,28 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Notice(Notice::Outlived { policy, took }) => {
             (imported!(py, "resil._listeners", "log_outlived")?, (&*policy, took.as_secs_f64())).into_pyobject(py)?
         }
-        Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
-        Seen::Calls(hear, calls) => {
-            let calls = calls.iter().map(|call| shown_call(py, call)).collect::<PyResult<Vec<_>>>()?;
-            (hear.bind(py), ("calls", calls)).into_pyobject(py)?
+        Seen::Notice(Notice::SourceAway { name, address, reason }) => {
+            (imported!(py, "resil._listeners", "log_source_away")?, (&*name, address, reason)).into_pyobject(py)?
         }
+        Seen::Notice(Notice::SourceBack { name, address }) => {
+            (imported!(py, "resil._listeners", "log_source_back")?, (&*name, address)).into_pyobject(py)?
+        }
+        Seen::Notice(Notice::Dead { worker, id, deaths, reason }) => {
+            let said = (&*worker, id, deaths, reason.text());
+            (imported!(py, "resil._listeners", "log_dead")?, said).into_pyobject(py)?
+        }
+        Seen::Notice(Notice::NotRecorded { worker, id, reason }) => {
+            (imported!(py, "resil._listeners", "log_not_recorded")?, (&*worker, id, reason)).into_pyobject(py)?
+        }
+        Seen::Missed(count) => (imported!(py, "resil._listeners", "log_missed")?, (count,)).into_pyobject(py)?,
+        Seen::Event(hear, event) => (hear.bind(py), shown_event(py, &event)?).into_pyobject(py)?,
+        Seen::Calls(hear, calls) => (hear.bind(py), ("calls", shown_calls(py, &calls)?)).into_pyobject(py)?,
         Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };
     Ok(told.into_any().unbind())
 }
 
-/// What is told next, waited for without the GIL: the listener and its arguments; None once the queue is closed.
+/// What is reported next, waited for without the GIL: the listener and its arguments; None once the queue is closed.
 #[pyfunction]
 pub fn next_transition(py: Python<'_>) -> PyResult<Option<Object>> {
     let next = py.detach(|| {
@@ -165,6 +192,10 @@ pub fn next_transition(py: Python<'_>) -> PyResult<Option<Object>> {
         loop {
             if waiting.is_closed {
                 return None;
+            }
+            // Once for a crowd, and not whenever one has left a full queue.
+            if waiting.missed > 0 && waiting.seen.len() <= WAITING_MAX / 2 {
+                return Some(Seen::Missed(std::mem::take(&mut waiting.missed)));
             }
             if let Some(next) = waiting.seen.pop_front() {
                 return Some(next);

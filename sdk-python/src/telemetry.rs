@@ -3,11 +3,16 @@
 //! MetricCounts are kept by the SDK, and read when somebody asks: no call takes the GIL for them. Events go through the queue of `listeners`, and only
 //! while somebody listens.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
-use resil::telemetry::{CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Subscribed, subscribe};
+use resil::Code;
+use resil::telemetry::{
+    CallEnded, Event, Interest, METRICS, MetricCounts, MetricValue, Primitive, Subscribed, subscribe,
+};
 
 use crate::prelude::*;
 
@@ -101,14 +106,41 @@ pub fn subscribe_events(py: Python<'_>, calls: bool, hear: Object) -> PyResult<E
     Ok(EventSubscription(Mutex::new(Some(OfProcess::new((subscribed, spans))))))
 }
 
-/// A call that ended: name, primitive, operation, outcome, code of the error, whether it is one, when it began and how long it took in
-/// nanoseconds, and the context of the caller. A tuple, because a dict costs more than the event itself.
-pub fn shown_call(py: Python<'_>, call: &CallEnded) -> PyResult<Object> {
-    let began = call.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+/// What the calls of one kind have in common.
+type CallKind<'a> = (&'a str, Primitive, &'static str, &'static str, Option<Code>, bool);
+
+/// Calls that ended, a tuple for each: name, primitive, operation, outcome, code of the error, whether it is one, when it began and how long it
+/// took in nanoseconds, and the context of the caller. Tuples, because a dict costs more than the event itself; and texts that many of them
+/// share, because to make them anew costs more than all else.
+pub fn shown_calls(py: Python<'_>, calls: &[CallEnded]) -> PyResult<Vec<Object>> {
     let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-    let CallEnded { name, primitive, operation, outcome, error, is_error, took, parent, .. } = call;
-    let (error, began, took) = (error.map(resil::Code::text), nanos(began), nanos(*took));
-    (&**name, primitive.text(), *operation, *outcome, error, *is_error, began, took, parent.as_deref()).into_py_any(py)
+    let mut kinds: HashMap<CallKind<'_>, [Object; 6]> = HashMap::new();
+    let mut last_parent: Option<(&Arc<str>, Object)> = None;
+    let mut shown = Vec::with_capacity(calls.len());
+    for CallEnded { name, primitive, operation, outcome, error, is_error, began, took, parent, .. } in calls {
+        let kind = match kinds.entry((name, *primitive, operation, outcome, *error, *is_error)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert([
+                (&**name).into_py_any(py)?,
+                primitive.text().into_py_any(py)?,
+                (*operation).into_py_any(py)?,
+                (*outcome).into_py_any(py)?,
+                error.map(Code::text).into_py_any(py)?,
+                is_error.into_py_any(py)?,
+            ]),
+        };
+        // Calls of one caller come one after another.
+        let parent = match (parent, &last_parent) {
+            (None, _) => py.None(),
+            (Some(parent), Some((last, shown))) if parent == *last => shown.clone_ref(py),
+            (Some(parent), _) => last_parent.insert((parent, (&**parent).into_py_any(py)?)).1.clone_ref(py),
+        };
+        let [name, primitive, operation, outcome, error, is_error] = &*kind;
+        let began = nanos(began.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let all = (name, primitive, operation, outcome, error, is_error, began, nanos(*took), parent);
+        shown.push(all.into_py_any(py)?);
+    }
+    Ok(shown)
 }
 
 /// The kind of an event that is no call, and its fields.
@@ -145,6 +177,12 @@ pub fn shown_event(py: Python<'_>, event: &Event) -> PyResult<(&'static str, Py<
             set("id", id.into_py_any(py)?)?;
             set("reason", reason.into_py_any(py)?)?;
             "on_drop"
+        }
+        Event::Dead { id, deaths, reason, .. } => {
+            set("id", id.into_py_any(py)?)?;
+            set("deaths", deaths.into_py_any(py)?)?;
+            set("reason", reason.into_py_any(py)?)?;
+            "on_dead"
         }
         Event::Outlived { took, .. } => {
             set("took", took.as_secs_f64().into_py_any(py)?)?;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -30,6 +32,29 @@ def test_a_majority_of_servers_grants_a_lock_with_growing_fences(servers: Any, r
         await other.shutdown(1)
 
     run(main())
+
+
+def test_a_released_lock_is_free_at_every_server(servers: Any, run: Any) -> None:
+    """Lost before: a thread that was answered at once asked only as many servers as it needed."""
+    five = [servers.start() for _ in range(5)]
+    hosts = ",".join(server.url.removeprefix("redis://").rstrip("/") for server in five)
+    names = [f"row-{number}" for number in range(200)]
+
+    async def main() -> None:
+        client = await resil.connect(f"redis+quorum://{hosts}")
+        for number, name in enumerate(names):
+            async with client.lock(name, lease=60):
+                await asyncio.sleep(number % 4 / 1000)
+        await client.shutdown(1)
+
+    run(main())
+    until = time.monotonic() + 5
+    for name in names:
+        for server in five:
+            while "exclusive" in str(server.say("RES.LOCK", "INFO", f"resil:lock:{{{name}}}")):
+                assert time.monotonic() < until, f"{name} is held at {server.url}, by nobody"
+    for server in five:
+        server.stop()
 
 
 def test_several_locks_are_all_held_or_none(run: Any) -> None:

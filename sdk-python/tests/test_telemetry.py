@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from typing import Any, Callable
 
@@ -122,6 +123,68 @@ def test_hooks_that_raise_block_or_ask_again_break_nothing(client: resil.Client,
         telemetry.hooks(on_open=later)
     with pytest.raises(TypeError, match="only must be"):
         telemetry.hooks(only=3)  # type: ignore[arg-type]
+
+
+def test_a_hook_that_was_closed_is_not_called_for_what_still_waits() -> None:
+    calls: list[object] = []
+    is_called, goes_on = threading.Event(), threading.Event()
+
+    def slow(said: object) -> None:
+        calls.append(said)
+        is_called.set()
+        goes_on.wait(30)
+
+    retry = resil.Retry(on=ValueError, max_attempts=2, initial_backoff=0.000001, budget=None)
+
+    @retry
+    def fail() -> None:
+        raise ValueError
+
+    hooks = telemetry.hooks(before_sleep=slow)
+    for _ in range(6):
+        with pytest.raises(resil.RetryExhaustedError):
+            fail()
+    assert is_called.wait(30)
+    hooks.close()
+    goes_on.set()
+    # One that is told after them all: the queue has come so far.
+    told: list[object] = []
+    with telemetry.hooks(before_sleep=told.append), pytest.raises(resil.RetryExhaustedError):
+        fail()
+    until("the last one is told", lambda: told)
+    assert len(calls) == 1
+
+
+def test_behind_very_many_retries_a_circuit_that_opened_is_told(caplog: Any) -> None:
+    retries = 12_000
+    opened: list[object] = []
+    heard: list[object] = []
+    goes_on = threading.Event()
+    retry = resil.Retry(on=ValueError, max_attempts=2, initial_backoff=0.000001, budget=None)
+    breaker = resil.connect("memory://").wait().breaker("many-retries", consecutive_failures=1)
+
+    @retry
+    def fail() -> None:
+        raise ValueError
+
+    @breaker
+    def trip() -> None:
+        raise ValueError
+
+    def slow(said: object) -> None:
+        heard.append(said)
+        goes_on.wait(60)
+
+    with caplog.at_level(logging.WARNING, logger="resil"), telemetry.hooks(before_sleep=slow), telemetry.hooks(only="many-retries", on_open=opened.append):
+        for _ in range(retries):
+            with pytest.raises(resil.RetryExhaustedError):
+                fail()
+        with pytest.raises(ValueError):
+            trip()
+        goes_on.set()
+        until("it is told", lambda: opened)
+        until("it is logged that some were not", lambda: "were not told to hooks" in caplog.text)
+    assert len(opened) == 1 and len(heard) < retries
 
 
 def test_what_was_switched_on_stays_on_if_nobody_keeps_the_switch() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
@@ -163,6 +164,14 @@ def test_what_failed_is_given_back_where_that_is_asked_for(client: resil.Client,
             assert asks.get("/raises", headers={"x-user": "ann"}).status_code == 500
         statuses = [asks.get("/prices", headers={"x-user": "ann"}).status_code for _ in range(5)]
         assert statuses == [201, 201, 201, 201, 429]
+    dear = client.limiter(f"free-{next(_names)}", limit=4, period=60)
+    with served(RateLimitMiddleware(app[1], lambda _: Tier(dear, "ann", cost=3), refund=[503])) as asks:
+        for _ in range(3):
+            assert asks.get("/fails").status_code == 503
+            # That is done when the server closes the response: the client may have it before.
+            until = time.monotonic() + 10
+            while dear.peek("ann").wait().remaining < 4:
+                assert time.monotonic() < until, "the whole cost is given back"
 
 
 def test_a_cost_that_no_limit_takes_is_a_fault_of_the_service(client: resil.Client, app: Any) -> None:

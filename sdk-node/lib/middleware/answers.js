@@ -44,7 +44,7 @@ async function ofTheService(name, run) {
   }
 }
 
-/** Tells the service of a fault of its own that no caller can be told of. */
+/** Warns the service of a fault of its own that no response can carry. */
 function report(name, error) {
   try {
     process.emitWarning(asError(name, error));

@@ -24,7 +24,7 @@ function refundsOf(said) {
 }
 
 /**
- * A function of a request: `undefined` if it is not limited, else `{headers, refusal, settle}`. `settle` is told the status of the answer, if
+ * A function of a request: `undefined` if it is not limited, else `{headers, refusal, settle}`. `settle` gets the response's status, if
  * that matters.
  */
 function limits(options) {

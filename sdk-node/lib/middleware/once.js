@@ -44,7 +44,7 @@ class Mine {
     this.isOver = false;
   }
 
-  /** If the client leaves and the handler never answers, the lease is left to lapse: the next one is told attempt 2. */
+  /** If the client leaves and the handler never answers, the lease is left to lapse: the next one gets attempt 2. */
   watch(response) {
     response.once('close', () => {
       if (!this.isOver) setTimeout(() => this.isOver || this.giveUp(), this.afterHangUpMs).unref();

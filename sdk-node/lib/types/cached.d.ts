@@ -13,6 +13,13 @@ export interface CacheSettings {
   /** How values are written. */
   serializer?: Serializer;
 }
+export interface PlainCacheSettings extends CacheSettings {
+  /**
+   * Values are deeply frozen, so that all callers may have the same one: a hit of the local tier then costs what it costs in a cache of this
+   * process. If not, every caller gets a value of its own, made of JSON anew.
+   */
+  frozen?: boolean;
+}
 export type Loaded<T> =
   | { isFound: true; value: T; ageMs: number | null; isStale: boolean; version?: bigint }
   | { isFound: false; value?: undefined };
@@ -93,7 +100,7 @@ export class VersionedCached<T> {
 declare module './client.js' {
   interface Client {
     cached(name: string, options: CacheSettings & { serializer: 'bytes' }): Cached<Uint8Array>;
-    cached<T = unknown>(name: string, options?: CacheSettings): Cached<T>;
+    cached<T = unknown>(name: string, options?: PlainCacheSettings): Cached<T>;
     /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
     versionedCached<T = unknown>(name: string, options?: CacheSettings): VersionedCached<T>;
   }

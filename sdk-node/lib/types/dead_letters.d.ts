@@ -298,7 +298,7 @@ export class RedriveRun {
   /** Waits until it has finished, was stopped, or stopped itself because too many died again. */
   finished(options?: { signal?: AbortSignal }): Promise<RedriveProgress>;
 }
-/** What a handler is told beside the message. */
+/** What a handler gets beside the message. */
 export interface Handling {
   /** Aborted when the lease is lost, or the loop is given up. */
   readonly signal: AbortSignal;

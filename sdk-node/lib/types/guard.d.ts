@@ -40,7 +40,7 @@ export interface Guard<Alt = never> {
   wrap<This, Args extends unknown[], R>(
     fn: (this: This, ...args: Args) => R, options?: CallSettings,
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
-  /** The same, and `fn` is told the context as one more argument, the last. */
+  /** The same, and `fn` gets the context as one more argument, the last. */
   wrap<This, Args extends unknown[], R>(
     fn: (this: This, ...argsAndContext: [...Args, Context]) => R, options: CallSettings & { context: true },
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;

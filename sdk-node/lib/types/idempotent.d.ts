@@ -39,7 +39,7 @@ export interface Outcome<T> {
   replayed: boolean;
   attempt: number;
   ageMs: number;
-  /** False if the work is done but the server could not be told. */
+  /** False if the work is done but the server could not record it. */
   recorded: boolean;
 }
 /** What is known of a key. */

@@ -26,8 +26,11 @@ export interface Hooks {
   onLost?: (said: { primitive: string; name: string; reason: string }) => unknown;
   /** A worker dropped a message. */
   onDrop?: (said: { name: string; id: string; reason: string }) => unknown;
+  /** A message of a worker died: the ledger has its error. */
+  onDead?: (said: { name: string; id: string; deaths: number; reason: 'retries' | 'final' | 'crash' | 'age' }) => unknown;
   /** An attempt under a stored policy took longer than its ticket lasts: nobody counted it. Once for each version of the policy. */
   onOutlived?: (said: { name: string; tookMs: number }) => unknown;
+  /** A server, or the broker of a source or publisher, is away. */
   onAway?: (said: { address: string; reason: string }) => unknown;
   onBack?: (said: { address: string }) => unknown;
 }

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::{Event, with};
 use crate::thrown::Thrown;
 
-/// What the function of an attempt is told, beside its number.
+/// What the function of an attempt gets, beside its number.
 #[derive(Debug, Clone, Default)]
 pub struct Detail {
     pub fence: Option<u64>,

@@ -68,7 +68,7 @@ pub type Word = u32;
 const CODE_BITS: u32 = 3;
 /// Nothing to do until it is woken.
 const WAIT: Word = 0;
-/// Start an attempt of which nothing more is to be told; the first one, if the call has just begun.
+/// Start an attempt that carries nothing more; the first one, if the call has just begun.
 const RUN: Word = 1;
 /// The call ended with the value of the attempt.
 const DONE: Word = 2;
@@ -134,8 +134,7 @@ pub fn open(env: Env, signal: Signal) -> napi::Result<()> {
     let kept = Arc::clone(&queue);
     env.add_env_cleanup_hook(kept, |queue| {
         let closed = catch_unwind(AssertUnwindSafe(|| {
-            queue.signal().close();
-            drop(queue.drain());
+            queue.close();
             let executor = EXECUTOR.with_borrow_mut(Option::take);
             drop(executor);
         }));
@@ -320,9 +319,8 @@ pub fn cancel(call: u32) -> napi::Result<Vec<Event>> {
 /// Reads all messages from other threads, and polls the calls they wake.
 pub fn receive() -> napi::Result<Vec<Event>> {
     let queue = queue()?;
-    let read = queue.drain().into_iter().try_for_each(read);
-    let calls = queue.drain_calls();
-    read?;
+    queue.drain().into_iter().try_for_each(read)?;
+    let calls = queue.drain_due_calls();
     if !calls.is_empty() {
         let told = Event::Notify(crate::telemetry::EVENTS, Notification::Calls(calls));
         with(|executor| executor.events.push(told))?;

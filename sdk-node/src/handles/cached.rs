@@ -3,36 +3,58 @@
 //! A load belongs to a task of the runtime, because it goes on when the caller who started it gives up. Its function runs as a
 //! call of its own on the thread of JavaScript, which keeps the function under a number until nobody can start it any more.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use napi::bindgen_prelude::{BigInt, Buffer};
+use metrics::Counter;
+use napi::bindgen_prelude::{BigInt, Buffer, Either, Uint32Array};
 use napi_derive::napi;
-use resil::cache::{self, CacheEntry, CallOptions, Loaded, Versioned};
+use parking_lot::Mutex;
+use resil::cache::{self, CacheEntry, CallOptions, Glance, Loaded, Versioned};
 use resil::{Error, Failure};
 use serde::de::IgnoredAny;
 use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::convert::{bigint, makes, methods, millis, number, run_with, settings};
+use crate::edge::shared_number;
 use crate::executor::attempt::{Call, Detail, Settled};
 use crate::executor::queue::Message;
 use crate::executor::{Outcome, Word, queue};
 use crate::thrown::{Kept, Thrown};
 
+/// With the epoch of its local tier, as JavaScript sees it.
 #[napi]
-pub struct Cached(pub(crate) cache::Cached);
+pub struct Cached(pub(crate) cache::Cached, Arc<AtomicU32>);
+
+impl Cached {
+    fn of(cached: cache::Cached) -> Self {
+        let epoch = cached.epoch();
+        cached.give_up_on(is_gone);
+        Self(cached, epoch)
+    }
+}
 
 #[napi]
 pub struct VersionedCached(pub(crate) cache::VersionedCached);
 
+impl VersionedCached {
+    fn of(cached: cache::VersionedCached) -> Self {
+        cached.give_up_on(is_gone);
+        Self(cached)
+    }
+}
+
 /// What was found.
 #[napi(object, object_from_js = false)]
 pub struct Found {
-    pub value: Buffer,
+    /// Text, if it is JSON: a buffer costs several times as much as a short text.
+    pub value: Either<String, Buffer>,
     /// `null` if only the server could know.
     pub age_ms: Option<f64>,
     pub stale: bool,
@@ -41,6 +63,11 @@ pub struct Found {
 
 /// How a load fails: by its function, or by ours.
 type LoadFailure = Failure<Thrown>;
+
+/// The thread of the loader ended, or the loader gave up: that is no answer for others.
+fn is_gone(error: &dyn Any) -> bool {
+    matches!(error.downcast_ref::<LoadFailure>(), Some(Failure::Resil(Error::Cancelled)))
+}
 
 /// Has JavaScript run the loader that it keeps. Dropped, that is aborted.
 async fn load(kept: &Kept) -> Result<Option<Bytes>, LoadFailure> {
@@ -69,12 +96,15 @@ fn shared(failure: Failure<Arc<LoadFailure>>) -> LoadFailure {
     }
 }
 
-fn found<T>(loaded: Loaded<T>, write: impl FnOnce(T) -> (Bytes, Option<u64>)) -> Option<Found> {
+fn found<T>(loaded: Loaded<T>, is_json: bool, write: impl FnOnce(T) -> (Bytes, Option<u64>)) -> Option<Found> {
     match loaded {
         Loaded::NotFound => None,
         Loaded::Found { value, age, stale } => {
             let (bytes, version) = write(value);
-            let value = Buffer::from(bytes.to_vec());
+            let value = match std::str::from_utf8(&bytes) {
+                Ok(text) if is_json => Either::A(text.to_owned()),
+                _ => Either::B(Buffer::from(bytes.to_vec())),
+            };
             Some(Found { value, age_ms: age.map(millis), stale, version: version.map(bigint) })
         }
     }
@@ -130,8 +160,8 @@ async fn readable(
     }
 }
 
-fn plain(loaded: Loaded) -> Option<Found> {
-    found(loaded, |bytes| (bytes, None))
+fn plain(loaded: Loaded, is_json: bool) -> Option<Found> {
+    found(loaded, is_json, |bytes| (bytes, None))
 }
 
 /// The loader that JavaScript keeps under this number.
@@ -148,7 +178,7 @@ impl Cached {
         run_with(|_| async move {
             let options: CallOptions = settings(&said)?;
             let loaded = cached.get_with(&key, options.clone(), loader(&kept)).await.map_err(shared)?;
-            readable(&cached, &key, options, &kept, is_json, loaded).await.map(plain)
+            readable(&cached, &key, options, &kept, is_json, loaded).await.map(|loaded| plain(loaded, is_json))
         })
     }
 
@@ -158,7 +188,7 @@ impl Cached {
         run_with(|_| async move {
             let options: CallOptions = settings(&said)?;
             let loaded = cached.refresh_with(&key, options.clone(), loader(&kept)).await.map_err(shared)?;
-            readable(&cached, &key, options, &kept, is_json, loaded).await.map(plain)
+            readable(&cached, &key, options, &kept, is_json, loaded).await.map(|loaded| plain(loaded, is_json))
         })
     }
 
@@ -182,13 +212,83 @@ impl Cached {
             let all = cached.get_many_with(&keys, options.clone(), load).await.map_err(shared)?;
             let mut found = Vec::with_capacity(all.len());
             for (key, loaded) in keys.iter().zip(all) {
-                found.push(plain(match loaders.get(key) {
+                let loaded = match loaders.get(key) {
                     Some(kept) => readable(&cached, key, options.clone(), kept, is_json, loaded).await?,
                     None => loaded,
-                }));
+                };
+                found.push(plain(loaded, is_json));
             }
             Ok(found)
         })
+    }
+}
+
+/// What the local tier has.
+#[napi(object, object_from_js = false)]
+pub struct Glanced {
+    pub value: Buffer,
+    pub age_ms: f64,
+    /// How long it may be kept, as long as the epoch is this one.
+    pub left_ms: f64,
+    pub epoch: u32,
+}
+
+/// Gets of one cache that JavaScript answered.
+struct Answered {
+    /// As many as there were, over and over from 0. JavaScript alone writes it.
+    count: Arc<AtomicU32>,
+    /// Where it stood when it was last looked at.
+    counted: u32,
+    counter: Counter,
+}
+
+static ANSWERED: Mutex<Vec<Answered>> = Mutex::new(Vec::new());
+
+/// Before anybody reads what was counted.
+pub fn count_answered() {
+    ANSWERED.lock().retain_mut(|Answered { count, counted, counter }| {
+        let now = count.load(Ordering::Relaxed);
+        counter.increment(now.wrapping_sub(std::mem::replace(counted, now)).into());
+        // Else JavaScript has let go of it.
+        Arc::strong_count(count) > 1
+    });
+}
+
+#[napi]
+impl Cached {
+    /// How many values the local tier holds at most; 0: there is none.
+    #[napi]
+    pub fn local_size(&self) -> f64 {
+        self.0.local_size() as f64
+    }
+
+    /// Looks at the local tier, and nowhere else.
+    #[napi]
+    pub fn glance(&self, key: String) -> Option<Glanced> {
+        let Glance { bytes, age, left, epoch } = self.0.glance(&key, &self.1)?;
+        Some(Glanced { value: Buffer::from(bytes.to_vec()), age_ms: millis(age), left_ms: millis(left), epoch })
+    }
+
+    /// The epoch of the local tier, as it is at any time. To be asked for once: no two arrays may have the same memory.
+    #[napi]
+    pub fn epoch(&self) -> Uint32Array {
+        shared_number(&self.1)
+    }
+
+    /// The epoch ends, as with an invalidation: JavaScript looks whether it sees that.
+    #[napi]
+    pub fn end_epoch(&self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Where JavaScript counts the gets that it answers.
+    #[napi]
+    pub fn answered(&self) -> Uint32Array {
+        count_answered();
+        let count = Arc::default();
+        let shown = shared_number(&count);
+        ANSWERED.lock().push(Answered { count, counted: 0, counter: self.0.local_gets() });
+        shown
     }
 }
 
@@ -220,7 +320,7 @@ impl VersionedCached {
             let least = number("atLeast", &least)?;
             let loader = move |_| async move { load(&kept).await.map(|bytes| bytes.and_then(versioned)) };
             let loaded = cached.get_at_least(&key, least, loader).await.map_err(shared)?;
-            Ok(found(loaded, |value| (value.bytes, Some(value.version))))
+            Ok(found(loaded, false, |value| (value.bytes, Some(value.version))))
         })
     }
 }
@@ -231,6 +331,6 @@ methods! { VersionedCached(cached) {
 } }
 
 makes! {
-    cached(cache::CacheSettings) -> Cached = Cached;
-    versioned_cached(cache::CacheSettings) -> VersionedCached = VersionedCached;
+    cached(cache::CacheSettings) -> Cached = Cached::of;
+    versioned_cached(cache::CacheSettings) -> VersionedCached = VersionedCached::of;
 }

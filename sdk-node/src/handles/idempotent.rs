@@ -38,7 +38,7 @@ impl Came {
     }
 }
 
-/// One run of the function, which is told its fence, and warned when its lease is lost. What is recorded of its result.
+/// One run of the function, which gets its fence, and a signal when its lease is lost. What is recorded of its result.
 pub async fn attempt(call: Call, run: Run) -> Result<Bytes, Failure<Thrown>> {
     let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
     let settled = call.attempt(Some(detail)).warned_by(run.lost().clone().cancelled_owned()).await;
@@ -48,7 +48,7 @@ pub async fn attempt(call: Call, run: Run) -> Result<Bytes, Failure<Thrown>> {
     settled.map(|done| done.bytes.unwrap_or_default())
 }
 
-/// Final errors are those that JavaScript has written down. `reads`: whether it was told which errors are final, and so reads them.
+/// Final errors are those that JavaScript has written down. `reads`: whether it knows which errors are final, and so reads them.
 pub fn remember(reads: bool) -> Remember<Failure<Thrown>> {
     fn write(failure: &Failure<Thrown>) -> Option<Bytes> {
         match failure {

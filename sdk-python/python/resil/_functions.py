@@ -42,15 +42,29 @@ def kind_of(function: Any) -> str:
     return "plain"
 
 
-def traceparent() -> Optional[str]:
-    """Of the current span of OpenTelemetry, as W3C writes it; None if there is none."""
-    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
+class _Traceparents:
+    """What is the current span of OpenTelemetry, as W3C writes it. Callers make many calls within one span: the last text is kept."""
 
-    context = get_current_span().get_span_context()
-    if not context.is_valid:
-        return None
-    flags = int(context.trace_flags) & 0xFF
-    return f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{flags:02x}"
+    def __init__(self) -> None:
+        self._current: Optional[Callable[[], Any]] = None
+        self._last: tuple[Any, Optional[str]] = (None, None)
+
+    def __call__(self) -> Optional[str]:
+        """None if there is none."""
+        if self._current is None:
+            from opentelemetry.trace import get_current_span
+
+            self._current = get_current_span
+        context = self._current().get_span_context()
+        known, text = self._last
+        if context is not known:
+            flags = int(context.trace_flags) & 0xFF
+            text = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}" if context.is_valid else None
+            self._last = (context, text)
+        return text
+
+
+traceparent = _Traceparents()
 
 
 def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:

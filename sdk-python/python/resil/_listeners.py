@@ -56,6 +56,26 @@ def log_back(address: str) -> None:
     _log.info("the server %s is back", address)
 
 
+def log_source_away(name: str, address: str, reason: str) -> None:
+    _log.warning("%s: the broker %s is away, and is tried again: %s", name, address, reason)
+
+
+def log_source_back(name: str, address: str) -> None:
+    _log.info("%s: the broker %s is back", name, address)
+
+
+def log_dead(worker: str, id: str, deaths: int, reason: str) -> None:
+    _log.warning("%s: the message %s is dead (%s, deaths: %s); the ledger has its error", worker, id, reason, deaths)
+
+
+def log_not_recorded(worker: str, id: str, reason: str) -> None:
+    _log.error("%s: the ledger refuses the message %s, which stays with its source: %s", worker, id, reason)
+
+
+def log_missed(count: int) -> None:
+    _log.warning("%s events were not told to hooks: one of them is slow; the metrics have them all", count)
+
+
 def log_outlived(policy: str, took: float) -> None:
     _log.warning(
         "an attempt under the policy %s took %.3f s, longer than its ticket lasts: it was not counted, and its place was free meanwhile; "
@@ -69,6 +89,6 @@ def _end() -> None:
     left = close_transitions()
     if _thread is not None:
         _thread.join(_PATIENCE)
-    # A program may be over before the thread came to it: who mistyped the host is told all the same.
+    # A program may be over before the thread came to it: a mistyped host is reported all the same.
     for log, said in left:
         log(*said)

@@ -347,7 +347,7 @@ class _Kept:
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not is_last:
                 return await self._tell(message)
-            # Its end is told when it is recorded: a client that has read all of it may ask again.
+            # Its end is sent when it is recorded: a client that has read all of it may ask again.
             await self._tell({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)

@@ -29,7 +29,7 @@ Stage = Literal[
 class ConnectSettings(TypedDict, total=False):
     """How to connect."""
 
-    #: Who this process is to the others.
+    #: The name of this process, for the others.
     name: str
     command_timeout: Duration
     #: How many processes share the limits, for while the server is away.

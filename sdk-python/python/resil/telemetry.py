@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -65,12 +66,15 @@ _on: set[Switch] = set()
 class Switch:
     """Something that was switched on, until ``close()``: also if nobody keeps this. Closing twice is fine."""
 
-    def __init__(self, *parts: EventSubscription) -> None:
+    def __init__(self, *parts: EventSubscription, closed: Optional[threading.Event] = None) -> None:
         self._parts = parts
+        self._closed = closed
         _on.add(self)
 
     def close(self) -> None:
         _on.discard(self)
+        if self._closed is not None:
+            self._closed.set()
         for part in self._parts:
             part.close()
 
@@ -112,7 +116,7 @@ class _Once:
             _log.error("%s raised %s; calls go on, and it is not said again", self._what, type(error).__name__)
 
 
-_HOOKS = ("before_sleep", "on_hedge", "on_timeout", "on_open", "on_lost", "on_drop", "on_outlived", "on_away", "on_back")
+_HOOKS = ("before_sleep", "on_hedge", "on_timeout", "on_open", "on_lost", "on_drop", "on_dead", "on_outlived", "on_away", "on_back")
 
 
 def hooks(
@@ -124,18 +128,19 @@ def hooks(
     on_open: Optional[Callable[[dict[str, Any]], object]] = None,
     on_lost: Optional[Callable[[dict[str, Any]], object]] = None,
     on_drop: Optional[Callable[[dict[str, Any]], object]] = None,
+    on_dead: Optional[Callable[[dict[str, Any]], object]] = None,
     on_outlived: Optional[Callable[[dict[str, Any]], object]] = None,
     on_away: Optional[Callable[[dict[str, Any]], object]] = None,
     on_back: Optional[Callable[[dict[str, Any]], object]] = None,
 ) -> Switch:
     """Calls functions of yours when something happens, each with a dict of what is known: ``name`` and, for ``before_sleep``, ``attempt`` and
     ``delay``; for ``on_timeout`` ``scope`` and ``after``; for ``on_lost`` ``primitive`` and ``reason``; for ``on_drop`` ``id`` and ``reason``;
-    for ``on_outlived`` ``took``; for ``on_away`` ``address`` and ``reason``.
+    for ``on_dead`` ``id``, ``deaths`` and ``reason``; for ``on_outlived`` ``took``; for ``on_away`` ``address`` and ``reason``.
 
-    ``only`` names the policy, breaker or label that is meant; servers have no name, and are heard of all the same. A hook that raises breaks
+    ``only`` names the policy, breaker, worker or label that is meant; servers and brokers have no name, and are heard of all the same. A hook that raises breaks
     nothing, and is logged once. Hooks are plain functions.
     """
-    given = dict(zip(_HOOKS, (before_sleep, on_hedge, on_timeout, on_open, on_lost, on_drop, on_outlived, on_away, on_back)))
+    given = dict(zip(_HOOKS, (before_sleep, on_hedge, on_timeout, on_open, on_lost, on_drop, on_dead, on_outlived, on_away, on_back)))
     chosen = {kind: hook for kind, hook in given.items() if hook is not None}
     if only is not None and not isinstance(only, str):
         raise TypeError(f"only must be a str, got {type(only).__name__}")
@@ -144,16 +149,19 @@ def hooks(
             raise TypeError(f"{kind} must be a plain function, not {'a coroutine function' if callable(hook) else type(hook).__name__}")
     failed = {kind: _Once(f"the hook {kind}") for kind in chosen}
 
+    is_closed = threading.Event()
+
     def hear(kind: str, fields: dict[str, Any]) -> None:
         hook = chosen.get(kind)
-        if hook is None or (only is not None and fields.get("name", only) != only):
+        if hook is None or is_closed.is_set() or (only is not None and fields.get("name", only) != only):
             return
         try:
             hook(fields)
         except BaseException as error:
             failed[kind](error)
 
-    return Switch(subscribe_events(False, hear))
+    # Events that wait for their turn are dropped once it is closed.
+    return Switch(subscribe_events(False, hear), closed=is_closed)
 
 
 _LINES: dict[str, tuple[int, str]] = {
@@ -168,7 +176,8 @@ _LINES: dict[str, tuple[int, str]] = {
 
 def log_events() -> Switch:
     """Writes what happens to the logger ``resil``: retries, hedges and timeouts at debug level, transitions of circuits at info level, circuits that
-    open and locks that are lost as warnings. That a server is away, refuses a command or is back, and that an attempt outlived its ticket, is logged without this."""
+    open and locks that are lost as warnings. That a server or a broker is away, refuses a
+    command or is back, that a message died or was dropped, and that an attempt outlived its ticket, is logged without this."""
 
     def hear(kind: str, fields: dict[str, Any]) -> None:
         level, line = _LINES.get(kind, (logging.NOTSET, ""))
@@ -212,48 +221,48 @@ def instrument(*, tracer_provider: Any = None, meter_provider: Any = None) -> Sw
         raise ImportError("resil.telemetry.instrument needs opentelemetry: pip install opentelemetry-api") from None
     tracer = trace.get_tracer("resil", tracer_provider=tracer_provider)
     _observe(otel_metrics.get_meter("resil", meter_provider=meter_provider), otel_metrics.Observation)
-    failed = _Once("OpenTelemetry")
+    failed, parent_of = _Once("OpenTelemetry"), _parents(trace)
+    is_failed = trace.Status(trace.StatusCode.ERROR)
 
     def hear(_kind: str, calls: list[tuple[Any, ...]]) -> None:
-        for call in calls:
+        for name, primitive, operation, outcome, error, is_error, began_ns, took_ns, parent in calls:
             try:
-                _span(trace, tracer, *call)
-            except BaseException as error:
-                failed(error)
+                attributes = {"name": name, "operation": operation, "outcome": outcome}
+                if is_error:
+                    attributes["error.type"] = error or "error"
+                span = tracer.start_span(f"resil.{primitive}", context=parent_of(parent), attributes=attributes, start_time=began_ns)
+                if is_error:
+                    span.set_status(is_failed)
+                span.end(began_ns + took_ns)
+            except BaseException as raised:
+                failed(raised)
 
     return Switch(subscribe_events(True, hear))
 
 
-def _span(
-    trace: Any,
-    tracer: Any,
-    name: str,
-    primitive: str,
-    operation: str,
-    outcome: str,
-    error: Optional[str],
-    is_error: bool,
-    began_ns: int,
-    took_ns: int,
-    parent: Optional[str],
-) -> None:
-    attributes = {"name": name, "operation": operation, "outcome": outcome}
-    if is_error:
-        attributes["error.type"] = error or "error"
-    span = tracer.start_span(f"resil.{primitive}", context=_parent(trace, parent), attributes=attributes, start_time=began_ns)
-    if is_error:
-        span.set_status(trace.Status(trace.StatusCode.ERROR))
-    span.end(began_ns + took_ns)
-
-
-def _parent(trace: Any, traceparent: Optional[str]) -> Any:
+def _parents(trace: Any) -> Callable[[Optional[str]], Any]:
+    """The context that a ``traceparent`` says. Calls of one caller come one after another: the last one is kept."""
     from opentelemetry.context import Context
 
-    parts = (traceparent or "").split("-")
-    if len(parts) != 4 or (len(parts[1]), len(parts[2])) != (32, 16):
-        return Context()
-    context = trace.SpanContext(int(parts[1], 16), int(parts[2], 16), is_remote=False, trace_flags=trace.TraceFlags(int(parts[3], 16)))
-    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
+    none = Context()
+    last: tuple[Optional[str], Any] = (None, none)
+
+    def parent_of(traceparent: Optional[str]) -> Any:
+        nonlocal last
+        known, context = last
+        if known != traceparent:
+            context = made(traceparent or "")
+            last = (traceparent, context)
+        return context
+
+    def made(traceparent: str) -> Any:
+        parts = traceparent.split("-")
+        if len(parts) != 4 or (len(parts[1]), len(parts[2])) != (32, 16):
+            return none
+        context = trace.SpanContext(int(parts[1], 16), int(parts[2], 16), is_remote=False, trace_flags=trace.TraceFlags(int(parts[3], 16)))
+        return trace.set_span_in_context(trace.NonRecordingSpan(context), none)
+
+    return parent_of
 
 
 def _observe(meter: Any, observation: Any) -> None:

@@ -20,7 +20,9 @@ impl Runs for Arc<Circuit> {
         let (client, breaker, judge) = (self.client.get()?, self.breaker.get()?, Arc::clone(&self.judge));
         let running = work.running(|work| async move {
             let attempt = || judge.attempt(&work, work.attempt());
-            settled(client.in_flight(breaker.around(classified(judge.of(&work)), attempt)).await?)
+            // On the heap: on its way through what counts it, it would be moved several times.
+            let calling = Box::pin(breaker.around(classified(judge.of(&work)), attempt));
+            settled(client.in_flight(calling).await?)
         });
         Ok(traced(py, running))
     }

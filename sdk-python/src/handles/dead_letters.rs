@@ -1,6 +1,6 @@
 //! Messages that failed: one ledger decides whether each is retried or dead.
 
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PySystemExit};
+use pyo3::exceptions::{PyBaseException, PyException, PyKeyboardInterrupt, PySystemExit};
 use pyo3::types::PyString;
 use resil::dead_letters::{
     DeadLetters, DeadLettersSettings, Diagnosis, FailureNote, LedgerChange, Letter, LetterFilter, LetterView,
@@ -51,8 +51,32 @@ pub fn words(given: Arg<'_>) -> PyResult<String> {
     }
 }
 
-/// Its class and its text.
+/// Exceptions of a group that are looked at.
+const MEMBERS_MAX: usize = 8;
+
+/// The exceptions of a group, without groups among them; nothing of any other exception.
+pub fn members<'py>(error: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    let (mut found, mut left) = (Vec::new(), vec![error.clone()]);
+    for _ in 0..MEMBERS_MAX * 2 {
+        let Some(next) = left.pop() else { break };
+        // A class of the language since 3.11, and of a package before.
+        match next.getattr("exceptions").ok().and_then(|all| all.cast_into::<PyTuple>().ok()) {
+            Some(all) => left.extend(all.iter().rev().filter(|it| it.is_instance_of::<PyBaseException>())),
+            None if next.is(error) => {}
+            None => found.push(next),
+        }
+    }
+    found.truncate(MEMBERS_MAX);
+    found
+}
+
+/// Its class and its text, and those of the exceptions in a group.
 pub fn error_words(error: Arg<'_>) -> String {
+    let all: Vec<String> = members(error).iter().map(own_words).collect();
+    if all.is_empty() { own_words(error) } else { format!("{}: {}", own_words(error), all.join("; ")) }
+}
+
+fn own_words(error: Arg<'_>) -> String {
     let class = error.get_type().name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
     match error.str().map(|text| text.to_string_lossy().into_owned()) {
         Ok(text) if !text.is_empty() => format!("{class}: {text}"),

@@ -64,7 +64,7 @@ struct Doing {
     codec: Codec,
     with_run: bool,
     own: Mutex<Option<Object>>,
-    /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
+    /// Why the result cannot be written: the work is done all the same, and every duplicate has to get that error.
     unwritten: Arc<OnceLock<String>>,
     /// What a handler of signals raised while the result was written: raised once it is recorded.
     interrupted: Mutex<Option<PyErr>>,

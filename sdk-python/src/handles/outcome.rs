@@ -36,7 +36,7 @@ pub struct PyOutcome {
     attempt: u32,
     /// How long ago a replayed result was recorded, in seconds.
     age: f64,
-    /// False if the work is done but the server could not be told.
+    /// False if the work is done but the server could not record it.
     recorded: bool,
 }
 

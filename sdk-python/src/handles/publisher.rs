@@ -159,6 +159,7 @@ impl PyProcessedEvents {
 impl PyClient {
     /// Sends messages to where a source of these settings reads: a queue of RabbitMQ, or a stream.
     fn publisher(&self, to: Arg<'_>) -> PyResult<PyPublisher> {
+        crate::listeners::begin(to.py())?;
         let (client, to) = (self.get()?, json_value("to", to)?);
         let _inside = runtime::enter()?;
         spelled(AnyPublisher::new(&client, &PYTHON, to)).map(|publisher| PyPublisher(Owned::new(publisher)))

@@ -178,7 +178,7 @@ struct RowSource {
     callers: Arc<RowCallers>,
 }
 
-/// Who waits for a row: several tasks and threads may. Each is woken when there is one, and when there will be none.
+/// The waiters for a row: several tasks and threads may wait. Each is woken when there is one, and when there will be none.
 #[derive(Default)]
 struct RowCallers(Mutex<Vec<Waker>>);
 

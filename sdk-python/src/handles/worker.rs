@@ -1,15 +1,16 @@
 //! Messages of a queue, handled by a function.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
-use pyo3::exceptions::{PyConnectionError, PyOSError, PyTimeoutError, PyUnicodeDecodeError};
+use pyo3::exceptions::{PyConnectionError, PyKeyboardInterrupt, PyOSError, PyTimeoutError, PyUnicodeDecodeError};
 use pyo3::types::PyString;
 use resil::settings::{VerdictSettings, WorkerSettings};
 use resil::worker::{self, ForeignError, SourceSettings, Upcasters, WorkError, WorkVerdict, WorkerMessage};
 
 use crate::client::PyClient;
 use crate::convert::{PYTHON, json_value};
-use crate::dead_letters::{error_words, is_interruption};
+use crate::dead_letters::{error_words, is_interruption, members};
 use crate::prelude::*;
 
 /// How many causes of an exception are looked at.
@@ -150,7 +151,7 @@ fn known_of(py: Python<'_>, error: &PyErr) -> ForeignError {
 }
 
 /// Of the exception, or of the first of its causes that says something.
-fn foreign(py: Python<'_>, error: &PyErr) -> ForeignError {
+fn of_causes(py: Python<'_>, error: &PyErr) -> ForeignError {
     let mut current = error.clone_ref(py);
     for _ in 0..CAUSES_MAX {
         let known = known_of(py, &current);
@@ -161,6 +162,14 @@ fn foreign(py: Python<'_>, error: &PyErr) -> ForeignError {
         current = cause;
     }
     ForeignError::default()
+}
+
+/// Of the exception, or of the first in a group that says something.
+fn foreign(py: Python<'_>, error: &PyErr) -> ForeignError {
+    let in_group = members(error.value(py).as_any()).into_iter().map(PyErr::from_value);
+    let all = std::iter::once(error.clone_ref(py)).chain(in_group);
+    let known = all.map(|error| of_causes(py, &error)).find(|known| *known != ForeignError::default());
+    known.unwrap_or_default()
 }
 
 /// A verdict that was said: its name, or a dict with more.
@@ -190,12 +199,20 @@ fn judged(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> PyResult<Wor
             return said(&told);
         }
     }
-    if value.is_instance(imported!(py, "resil.workers", "WorkError")?)? {
-        let dict = PyDict::new(py);
-        for name in ["verdict", "after", "failure_class"] {
-            dict.set_item(name, value.getattr(name)?)?;
+    // Raised as it is, or in a TaskGroup.
+    let class = imported!(py, "resil.workers", "WorkError")?;
+    for error in std::iter::once(value.as_any().clone()).chain(members(value.as_any())) {
+        if error.is_instance(class)? {
+            let dict = PyDict::new(py);
+            for name in ["verdict", "after", "failure_class"] {
+                dict.set_item(name, error.getattr(name)?)?;
+            }
+            return said(&dict);
         }
-        return said(&dict);
+    }
+    // Somebody ends the process. A handler that exits by itself does not, in a thread, and would be called for ever.
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        return Ok(WorkVerdict::GiveBack(Duration::from_secs(1)));
     }
     Ok(foreign(py, error).verdict())
 }
@@ -221,7 +238,7 @@ fn ended(py: Python<'_>, result: PyResult<Object>, judge: Option<&Object>) -> Re
 /// Functions from one form of a message to the next: by the kind of message, and the version they lead from.
 type Steps = HashMap<(String, u32), Object>;
 
-/// What `resil.Upcasters` was told, and what the SDK checks of it.
+/// The steps of `resil.Upcasters`, and what the SDK checks of them.
 fn steps_of(given: OptArg<'_>) -> PyResult<(Steps, Upcasters)> {
     let (mut steps, mut declared) = (Steps::new(), Upcasters::new());
     let Some(given) = given else { return Ok((steps, declared)) };
@@ -379,6 +396,8 @@ impl PyClient {
         upcasters: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyWorker> {
+        // Of brokers and of dead messages there is something to be logged, on memory:// too.
+        crate::listeners::begin(name.py())?;
         let (client, name) = (self.get()?, text("name", name)?);
         let settings: WorkerSettings = read_beside(&["source", "upcasters"], settings)?;
         let (steps, declared) = steps_of(upcasters)?;

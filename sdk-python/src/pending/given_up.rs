@@ -88,7 +88,7 @@ impl Pending {
         // The coroutine is not wanted any more.
         this.cancelled_by_us = Some(Others::from_now_on(py));
         if let Some(waits_on) = &this.waits_on {
-            // `None` (a bare yield) goes on by itself, and is told then.
+            // `None` (a bare yield) goes on by itself, and gets it then.
             let _ = waits_on.call_method0(py, intern!(py, "cancel"));
         }
     }

@@ -35,7 +35,7 @@ pub struct Stage {
     pub resume: Option<Resume>,
     /// A coroutine that was begun and given up on.
     pub unwinding: Option<Object>,
-    /// Whether that one was told.
+    /// Whether that one has got it.
     pub is_told: bool,
 }
 
