@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo gateway test python node versions bench module wheel package lint mutants soak setup servers languages brokers browser web
+.PHONY: help run demo gateway test python node versions bench module wheel package lint audit mutants soak setup servers languages brokers browser web
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: languages ## Check format and lints, warnings are errors
 	@scripts/python lint
 	@scripts/node lint
 	@scripts/web lint
+
+audit: ## See what is known against the versions in the lock files
+	@scripts/audit
 
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants

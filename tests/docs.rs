@@ -281,6 +281,10 @@ fn the_demo_runs_and_shows_every_command() {
     for word in ["BURST", "AND", "COST", "UPTO", "RESERVE", "REFUND", "INFO resil"] {
         assert!(shown.contains(word), "{word} is missing");
     }
+    let refusals = "Refusals and errors";
+    let (story, rest) = shown.split_once(refusals).expect("it ends with refusals");
+    assert!(!story.contains("(error)"), "a call of the story is refused:\n{story}");
+    assert_eq!(rest.matches("(error)").count(), 2, "two calls are refused:\n{rest}");
     let widest = shown.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
     assert!(widest.chars().count() <= 110, "too wide: {widest}");
 }

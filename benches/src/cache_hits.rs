@@ -45,7 +45,7 @@ where
     calls as f64 / begun.elapsed().as_secs_f64()
 }
 
-async fn cached(length: Duration, cached: &Cached) -> f64 {
+async fn cached(length: Duration, callers: usize, cached: &Cached) -> f64 {
     let cached = cached.clone();
     let get = move |caller: usize| {
         let cached = cached.clone();
@@ -54,10 +54,10 @@ async fn cached(length: Duration, cached: &Cached) -> f64 {
             assert!(cached.get(&caller.to_string(), load).await.expect("a hit").is_found());
         }
     };
-    rate(length, CALLERS, get).await
+    rate(length, callers, get).await
 }
 
-async fn plain(length: Duration, connection: &MultiplexedConnection) -> f64 {
+async fn plain(length: Duration, callers: usize, connection: &MultiplexedConnection) -> f64 {
     let connection = connection.clone();
     let get = move |caller: usize| {
         let mut connection = connection.clone();
@@ -67,7 +67,7 @@ async fn plain(length: Duration, connection: &MultiplexedConnection) -> f64 {
             assert_eq!(found.len(), BYTES);
         }
     };
-    rate(length, CALLERS, get).await
+    rate(length, callers, get).await
 }
 
 async fn cached_many(length: Duration, cached: &Cached) -> f64 {
@@ -105,7 +105,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> f64 {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = std::env::args().nth(1).map_or(Ok(24.0), |text| text.parse())?;
-    let length = Duration::from_secs_f64(seconds / SLICES as f64 / 4.0);
+    let length = Duration::from_secs_f64(seconds / SLICES as f64 / 6.0);
     let server = Server::start(Options::default().measured());
     let users = resil::connect(&server.url()).await?.cached("user", CacheSettings::new().ttl(TTL))?;
     let connection = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
@@ -114,17 +114,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         users.set(&key.to_string(), "x".repeat(BYTES), resil::cache::CallOptions::new()).await?;
         let () = redis::cmd("SET").arg(format!("plain:{key}")).arg("x".repeat(BYTES)).query_async(&mut setting).await?;
     }
-    cached(length / 2, &users).await;
-    plain(length / 2, &connection).await;
-    let (mut one, mut many) = (Vec::new(), Vec::new());
+    cached(length / 2, CALLERS, &users).await;
+    plain(length / 2, CALLERS, &connection).await;
+    let (mut alone, mut together, mut many) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..SLICES {
-        one.push((cached(length, &users).await, plain(length, &connection).await));
+        for (slices, callers) in [(&mut alone, 1), (&mut together, CALLERS)] {
+            slices.push((cached(length, callers, &users).await, plain(length, callers, &connection).await));
+        }
         many.push((cached_many(length, &users).await, plain_many(length, &connection).await));
     }
     println!("| {BYTES} bytes a value | Resil | redis-rs | ratio, medians of slices side by side |");
     println!("| --- | --- | --- | --- |");
     for (name, slices) in [
-        (format!("hits/s, {CALLERS} callers: `get` beside GET"), one),
+        ("hits/s, one caller: `get` beside GET".to_owned(), alone),
+        (format!("hits/s, {CALLERS} callers: `get` beside GET"), together),
         (format!("calls/s of {MANY} keys, 4 callers: `get_many` beside MGET"), many),
     ] {
         let (ours, theirs) = (median(slices.iter().map(|pair| pair.0)), median(slices.iter().map(|pair| pair.1)));

@@ -5,9 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const PYTHON_PACKAGES: [&str; 6] =
-    ["hiredis==3.5.0", "limits==5.8.0", "pybreaker==1.4.1", "redis==8.1.0", "stamina==26.1.0", "tenacity==9.2.1"];
-const PYTHON_IMPORTS: &str = "import hiredis, limits, pybreaker, redis, stamina, tenacity";
+const PYTHON_PACKAGES: [&str; 9] = [
+    "cachetools==8.0.0",
+    "hiredis==3.5.0",
+    "limits==5.8.0",
+    "opentelemetry-api==1.45.2",
+    "opentelemetry-sdk==1.45.2",
+    "pybreaker==1.4.1",
+    "redis==8.1.0",
+    "stamina==26.1.0",
+    "tenacity==9.2.1",
+];
+const PYTHON_IMPORTS: &str =
+    "import cachetools, hiredis, limits, opentelemetry.sdk.trace, pybreaker, redis, stamina, tenacity";
 
 /// A program and the arguments that come before its own.
 pub struct Program {

@@ -12,7 +12,8 @@ use crate::{cell, foreign};
 /// What selects it, as a row's name would.
 pub const NAME: &str = "sdk: node";
 
-const FILES: [&str; 6] = ["package.json", "main.mjs", "checks.mjs", "policies.mjs", "locks.mjs", "turns.mjs"];
+const FILES: [&str; 8] =
+    ["package.json", "main.mjs", "checks.mjs", "policies.mjs", "locks.mjs", "telemetry.mjs", "caches.mjs", "turns.mjs"];
 const ROUNDS: &str = "7";
 const ROUNDS_QUICK: &str = "2";
 

@@ -1,12 +1,14 @@
 //! What a worker costs beside a bare consumer: messages per second with a handler that does nothing, and CPU time of this process per message.
 //!
-//! Each round fills a queue, drains it with a bare consumer, fills it again and drains it with a worker, with the same prefetch. Medians of all rounds
-//! go to standard output as Markdown. `ROUNDS` (7) and `MESSAGES` (20,000) change how much.
+//! A turn drains a queue twice with a worker and twice with a bare consumer of the same prefetch: worker, bare, bare, worker, or the other way round.
+//! What is compared was measured within a second, and neither has the better place. The first turns warm both up and are not counted. Medians of
+//! all turns go to standard output as Markdown, each with the interval that has the true median with 95 %: a bar below an interval is met, one above
+//! it is missed, and one inside is not decided. `TURNS` (16) and `MESSAGES` (10,000) change how much, `ONLY` (`rabbit` or `stream`) what.
 //!
 //! # What is timed
-//! From the first delivery until the broker has every acknowledgement and the consumer is closed: what somebody would time who drains a queue in a job.
-//! For RabbitMQ that is when the connection is closed in order, which the broker confirms after the acknowledgements before it; for a stream when the
-//! last XACK was replied to, and the worker has returned. After each drain the broker is asked whether anything is left.
+//! *Handling*: from the first message to the last that a handler has, which is how fast a queue that never ends is consumed. *A drain*: until
+//! the broker has every acknowledgement and the consumer is closed, which is what a job waits for. CPU time is that of the drain. After each drain the
+//! broker is asked whether anything is left.
 //!
 //! Prefetch is what a user would set to the same number: messages without an acknowledgement for RabbitMQ, COUNT of a read for a stream. A bare consumer
 //! of a stream has at most COUNT messages in hand, a worker up to three times as many, so there is a row with COUNT 150, too.
@@ -17,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-    QueueDeclareOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+    ConfirmSelectOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -35,7 +37,8 @@ const QUEUE: &str = "bench";
 /// How one drain went.
 #[derive(Clone, Copy)]
 struct Drained {
-    per_second: f64,
+    handled_per_second: f64,
+    drained_per_second: f64,
     cpu_us: f64,
 }
 
@@ -52,24 +55,47 @@ fn cpu() -> Duration {
 }
 
 struct Watch {
-    began: Instant,
-    cpu: Duration,
+    messages: u64,
+    began: OnceLock<(Instant, Duration)>,
+    handled: OnceLock<Instant>,
 }
 
 impl Watch {
-    fn start() -> Self {
-        Self { began: Instant::now(), cpu: cpu() }
+    fn of(messages: u64) -> Self {
+        Self { messages, began: OnceLock::new(), handled: OnceLock::new() }
     }
 
-    fn stop(&self, messages: u64) -> Drained {
-        let (wall, cpu) = (self.began.elapsed(), cpu() - self.cpu);
-        Drained { per_second: messages as f64 / wall.as_secs_f64(), cpu_us: cpu.as_secs_f64() * 1e6 / messages as f64 }
+    /// A message is here, counted from 1.
+    fn note(&self, number: u64) {
+        if number == 1 {
+            self.began.get_or_init(|| (Instant::now(), cpu()));
+        }
+        if number == self.messages {
+            self.handled.get_or_init(Instant::now);
+        }
+    }
+
+    fn stop(&self) -> Drained {
+        let (now, cpu_now) = (Instant::now(), cpu());
+        let (began, cpu_then) = *self.began.get().expect("a first message");
+        let handled = *self.handled.get().expect("a last message");
+        let messages = self.messages as f64;
+        Drained {
+            handled_per_second: messages / (handled - began).as_secs_f64(),
+            drained_per_second: messages / (now - began).as_secs_f64(),
+            cpu_us: (cpu_now - cpu_then).as_secs_f64() * 1e6 / messages,
+        }
     }
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
+/// The median, and the interval that has the true one with 95 %: by their ranks, whatever their distribution is.
+fn median(all: impl IntoIterator<Item = f64>) -> (f64, f64, f64) {
+    let mut all: Vec<f64> = all.into_iter().collect();
     all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+    let (count, middle) = (all.len() as f64, all.len() / 2);
+    let below = ((count - 1.96 * count.sqrt()) / 2.0).floor().max(0.0) as usize;
+    let center = if all.len() % 2 == 1 { all[middle] } else { (all[middle - 1] + all[middle]) / 2.0 };
+    (center, all[below], all[all.len() - 1 - below])
 }
 
 async fn channel(url: &str) -> (Connection, Channel) {
@@ -109,35 +135,38 @@ async fn bare_rabbit(url: &str, messages: u64, every: u64) -> Drained {
     let consuming =
         channel.basic_consume(QUEUE.into(), "bare".into(), BasicConsumeOptions::default(), FieldTable::default());
     let mut consumer = consuming.await.expect("a consumer");
-    let mut watch = None;
+    let watch = Watch::of(messages);
     for number in 1..=messages {
         let delivery = consumer.next().await.expect("a delivery").expect("no error");
-        watch.get_or_insert_with(Watch::start);
+        watch.note(number);
         if number % every == 0 || number == messages {
             let options = BasicAckOptions { multiple: every > 1 };
             delivery.acker.ack(options).await.expect("acknowledged");
         }
     }
+    // What the channel keeps of the acknowledgements is lost when it closes: see "A consumer of your own" in docs/workers.md.
+    channel.basic_cancel("bare".into(), BasicCancelOptions::default()).await.expect("cancelled");
+    for _ in 0..2 {
+        channel.basic_qos(PREFETCH, BasicQosOptions::default()).await.expect("a reply");
+    }
     connection.close(200, "done".into()).await.expect("closed");
-    watch.expect("a delivery").stop(messages)
+    watch.stop()
 }
 
 async fn drain<S: Source>(client: &Client, name: &str, source: S, messages: u64) -> Drained {
     let worker = client.worker(name, WorkerSettings::new()).expect("a worker");
-    let (stop, handled, watch) = (worker.stopper(), AtomicU64::new(0), Arc::new(OnceLock::new()));
-    let first = Arc::clone(&watch);
+    let (stop, handled, watch) = (worker.stopper(), AtomicU64::new(0), Arc::new(Watch::of(messages)));
+    let noted = Arc::clone(&watch);
     let handler = move |_| {
         let number = handled.fetch_add(1, Ordering::Relaxed) + 1;
-        if number == 1 {
-            let _ = first.set(Watch::start());
-        }
+        noted.note(number);
         if number == messages {
             stop.cancel();
         }
         std::future::ready(Ok(()))
     };
     let report = worker.run(source, handler).await.expect("a report");
-    let drained = watch.get().expect("a message").stop(messages);
+    let drained = watch.stop();
     assert_eq!((report.retried, report.dead, report.unsettled, report.done), (0, 0, 0, messages), "nothing fails here");
     drained
 }
@@ -182,14 +211,17 @@ enum Acks {
 type Streams = Option<Vec<(String, Vec<(String, Vec<String>)>)>>;
 
 async fn bare_stream(redis: &mut MultiplexedConnection, messages: u64, count: u16, acks: Acks) -> Drained {
-    let (mut watch, mut seen) = (None, 0);
+    let (watch, mut seen, mut handled) = (Watch::of(messages), 0, 0);
     while seen < messages {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg("resil").arg("bare").arg("COUNT").arg(count).arg("BLOCK").arg(1_000);
         let reply: Streams = read.arg("STREAMS").arg(QUEUE).arg(">").query_async(redis).await.expect("messages");
-        watch.get_or_insert_with(Watch::start);
         let entries = reply.unwrap_or_default().into_iter().flat_map(|(_, entries)| entries);
         let ids: Vec<String> = entries.map(|(id, _)| id).collect();
+        for _ in &ids {
+            handled += 1;
+            watch.note(handled);
+        }
         let at_once = if acks == Acks::Single { 1 } else { ids.len() };
         for some in ids.chunks(at_once.max(1)) {
             let mut ack = redis::cmd("XACK");
@@ -197,67 +229,135 @@ async fn bare_stream(redis: &mut MultiplexedConnection, messages: u64, count: u1
             seen += some.len() as u64;
         }
     }
-    watch.expect("a delivery").stop(messages)
+    watch.stop()
 }
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// Who drains.
+#[derive(Clone, Copy, PartialEq)]
+enum Consumer {
+    RabbitWorker,
+    /// An acknowledgement for so many.
+    BareRabbit(u64),
+    StreamWorker,
+    /// COUNT, and how it acknowledges.
+    BareStream(u16, Acks),
+}
+
+const PAIRS: [(&str, Consumer, Consumer); 5] = [
+    ("RabbitMQ, bare lapin, one acknowledgement for 25", Consumer::RabbitWorker, Consumer::BareRabbit(25)),
+    ("RabbitMQ, bare lapin, an acknowledgement for each", Consumer::RabbitWorker, Consumer::BareRabbit(1)),
+    (
+        "Redis stream, bare redis-rs, one XACK for each read of 50",
+        Consumer::StreamWorker,
+        Consumer::BareStream(PREFETCH, Acks::Together),
+    ),
+    (
+        "Redis stream, bare redis-rs, one XACK for each read of 150",
+        Consumer::StreamWorker,
+        Consumer::BareStream(PREFETCH * 3, Acks::Together),
+    ),
+    (
+        "Redis stream, bare redis-rs, an XACK for each message",
+        Consumer::StreamWorker,
+        Consumer::BareStream(PREFETCH, Acks::Single),
+    ),
+];
+
+/// Turns that warm up.
+const WARMING: u64 = 2;
+
+struct Bench {
+    client: Client,
+    broker: RabbitMq,
+    filling: Channel,
+    redis: MultiplexedConnection,
+    messages: u64,
+}
+
+impl Bench {
+    async fn drained(&mut self, consumer: Consumer) -> Drained {
+        let (messages, url) = (self.messages, self.broker.url());
+        match consumer {
+            Consumer::RabbitWorker | Consumer::BareRabbit(_) => fill_queue(&self.filling, messages).await,
+            Consumer::StreamWorker | Consumer::BareStream(..) => fill_stream(&mut self.redis, messages).await,
+        }
+        let drained = match consumer {
+            Consumer::RabbitWorker => {
+                let settings = RabbitSettings::new(url, QUEUE).prefetch(PREFETCH / 5).workers(5);
+                let source = RabbitSource::new(&self.client, settings).expect("a source");
+                drain(&self.client, "bench-rabbit", source, messages).await
+            }
+            Consumer::BareRabbit(every) => bare_rabbit(&url, messages, every).await,
+            Consumer::StreamWorker => {
+                let settings = StreamSettings::new(QUEUE).prefetch(u32::from(PREFETCH));
+                let source = StreamSource::new(&self.client, settings).expect("a source");
+                drain(&self.client, "bench-stream", source, messages).await
+            }
+            Consumer::BareStream(count, acks) => bare_stream(&mut self.redis, messages, count, acks).await,
+        };
+        match consumer {
+            Consumer::RabbitWorker | Consumer::BareRabbit(_) => is_drained(&self.filling).await,
+            Consumer::StreamWorker | Consumer::BareStream(..) => is_acknowledged(&mut self.redis).await,
+        }
+        drained
+    }
+}
+
+/// Of two drains of one consumer in one turn.
+fn mean(pair: [Drained; 2], of: impl Fn(&Drained) -> f64) -> f64 {
+    (of(&pair[0]) + of(&pair[1])) / 2.0
+}
+
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let (rounds, messages) = (setting("ROUNDS", 7), setting("MESSAGES", 20_000));
+    let (turns, messages) = (setting("TURNS", 16), setting("MESSAGES", 10_000));
+    let only = std::env::var("ONLY").unwrap_or_default();
     let server = Server::fresh();
     let broker = RabbitMq::start();
     let url = format!("redis://127.0.0.1:{}/", server.port());
     let client = resil::connect(&url).await.expect("a client");
-    let mut redis =
+    let redis =
         redis::Client::open(url).expect("a URL").get_multiplexed_async_connection().await.expect("a connection");
     let (_keep, filling) = channel(&broker.url()).await;
+    let mut bench = Bench { client, broker, filling, redis, messages };
 
-    let names = [
-        "RabbitMQ, bare lapin, an acknowledgement for each",
-        "RabbitMQ, bare lapin, one acknowledgement for 25",
-        "RabbitMQ, Resil worker",
-        "Redis stream, bare redis-rs, an XACK for each message",
-        "Redis stream, bare redis-rs, one XACK for each read of 50",
-        "Redis stream, bare redis-rs, one XACK for each read of 150",
-        "Redis stream, Resil worker",
-    ];
-    let mut rows: [Vec<Drained>; 7] = Default::default();
-    for round in 0..rounds {
-        eprintln!("round {}", round + 1);
-        for (at, every) in [(0, 1), (1, 25)] {
-            fill_queue(&filling, messages).await;
-            rows[at].push(bare_rabbit(&broker.url(), messages, every).await);
-            is_drained(&filling).await;
+    println!(
+        "| beside, prefetch {PREFETCH} | turns | handling | a drain | messages/s, worker | bare | CPU of the client, worker | bare | more |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for (name, worker, bare) in PAIRS.into_iter().filter(|(name, ..)| name.to_lowercase().contains(&only)) {
+        let mut counted = Vec::new();
+        for turn in 0..turns + WARMING {
+            let order = if turn % 2 == 0 { [worker, bare, bare, worker] } else { [bare, worker, worker, bare] };
+            let mut drained = Vec::new();
+            for consumer in order {
+                drained.push((consumer, bench.drained(consumer).await));
+            }
+            let of = |which: Consumer| {
+                let mut both = drained.iter().filter(|(consumer, _)| *consumer == which).map(|(_, drained)| *drained);
+                [both.next().expect("the first"), both.next().expect("the second")]
+            };
+            if turn >= WARMING {
+                counted.push((of(worker), of(bare)));
+            }
         }
-        fill_queue(&filling, messages).await;
-        let settings = RabbitSettings::new(broker.url(), QUEUE).prefetch(PREFETCH / 5).workers(5);
-        let source = RabbitSource::new(&client, settings).expect("a source");
-        rows[2].push(drain(&client, "bench-rabbit", source, messages).await);
-        is_drained(&filling).await;
-        for (at, count, acks) in [(3, 50, Acks::Single), (4, 50, Acks::Together), (5, 150, Acks::Together)] {
-            fill_stream(&mut redis, messages).await;
-            rows[at].push(bare_stream(&mut redis, messages, count, acks).await);
-            is_acknowledged(&mut redis).await;
-        }
-        fill_stream(&mut redis, messages).await;
-        let settings = StreamSettings::new(QUEUE).prefetch(u32::from(PREFETCH));
-        let source = StreamSource::new(&client, settings).expect("a source");
-        rows[6].push(drain(&client, "bench-stream", source, messages).await);
-        is_acknowledged(&mut redis).await;
-    }
-    println!("| consumer, prefetch {PREFETCH} | messages/s | a worker is | CPU of the client |");
-    println!("| --- | ---: | ---: | ---: |");
-    let speeds: Vec<f64> = rows.iter().map(|row| median(row.iter().map(|one| one.per_second).collect())).collect();
-    for (at, (name, row)) in names.iter().zip(&rows).enumerate() {
-        let cpu_us = median(row.iter().map(|one| one.cpu_us).collect());
-        let worker = if at < 3 { 2 } else { 6 };
-        // Of each round, and the median of those: what is compared was measured a second apart.
-        let ratios = rows[worker].iter().zip(row).map(|(worker, bare)| worker.per_second / bare.per_second);
-        let ratio = median(ratios.collect());
-        let ratio = if at == worker { String::new() } else { format!("{ratio:.2}x") };
-        println!("| {name} | {:.0} | {ratio} | {cpu_us:.1} us |", speeds[at]);
+        let ratio = |of: fn(&Drained) -> f64| {
+            let (middle, low, high) = median(counted.iter().map(|(worker, bare)| mean(*worker, of) / mean(*bare, of)));
+            format!("{middle:.2}x ({low:.2} to {high:.2})")
+        };
+        let cpu = |drained: &Drained| drained.cpu_us;
+        let (handled, drained) = (ratio(|it| it.handled_per_second), ratio(|it| it.drained_per_second));
+        let worker_speed = median(counted.iter().map(|(worker, _)| mean(*worker, |it| it.handled_per_second))).0;
+        let bare_speed = median(counted.iter().map(|(_, bare)| mean(*bare, |it| it.handled_per_second))).0;
+        let worker_cpu = median(counted.iter().map(|(worker, _)| mean(*worker, cpu))).0;
+        let bare_cpu = median(counted.iter().map(|(_, bare)| mean(*bare, cpu))).0;
+        let more = median(counted.iter().map(|(worker, bare)| mean(*worker, cpu) - mean(*bare, cpu))).0;
+        println!(
+            "| {name} | {turns} | {handled} | {drained} | {worker_speed:.0} | {bare_speed:.0} | {worker_cpu:.1} us | {bare_cpu:.1} us | {more:+.1} us |"
+        );
     }
 }

@@ -130,6 +130,46 @@ fn a_name_of_another_slot_is_refused() {
     assert!(refused.contains("CROSSSLOT"), "{refused}");
     let lead = crate::talk::ask(&mut connection, "RES.SFLIGHT JOIN {a}k t 10s UNDER {a}name");
     assert!(lead.starts_with("[LEAD ") && number(&lead, 1) > 0, "{lead}");
+    for line in ["RES.SFLIGHT MGET {b}name {a}k", "RES.SFLIGHT MGET {a}name {a}k {b}k"] {
+        let refused = crate::talk::ask(&mut connection, line);
+        assert!(refused.contains("CROSSSLOT"), "{line}: {refused}");
+    }
+    assert_eq!(crate::talk::ask(&mut connection, "RES.SFLIGHT MGET {a}name {a}k {a}other"), "[[MISS] [MISS]]");
+}
+
+#[test]
+fn many_values_are_got_as_one_is() {
+    let mut scene = Scene::driven();
+    keep(&mut scene, "fresh", "TAG t");
+    keep(&mut scene, "tagged", "TAG gone");
+    keep(&mut scene, "softened", "TAG soft STALE 1h");
+    scene.ask("RES.SFLIGHT SET empty 1h UNDER name EMPTY");
+    scene.ask("RES.SFLIGHT SET elsewhere 1h UNDER other VALUE v");
+    scene.ask("RES.SFLIGHT CLEAR name TAG gone");
+    scene.ask("RES.SFLIGHT CLEAR name TAG soft SOFT");
+    let keys = ["fresh", "tagged", "softened", "empty", "elsewhere", "missing", "fresh"];
+    let each = keys.map(|key| scene.ask(&format!("RES.SFLIGHT GET {key} UNDER name")));
+    assert_eq!(each[..4], ["[VALUE v 0 3600000]", "[MISS]", "[STALE v 0]", "[EMPTY 0]"]);
+    let many = scene.ask(&format!("RES.SFLIGHT MGET name {}", keys.join(" ")));
+    assert_eq!(many, format!("[{}]", each.join(" ")));
+    scene.ask("RES.SFLIGHT CLEAR name");
+    let many = scene.ask("RES.SFLIGHT MGET name fresh softened empty");
+    assert_eq!(many, "[[MISS] [MISS] [MISS]]", "the name was cleared");
+}
+
+#[test]
+fn many_values_have_at_most_a_megabyte_and_one_more() {
+    let mut scene = Scene::driven();
+    let large = "x".repeat(600 << 10);
+    for key in ["a", "b", "c", "d"] {
+        scene.ask(&format!("RES.SFLIGHT SET {key} 1h UNDER name VALUE {large}"));
+    }
+    let many = scene.ask("RES.SFLIGHT MGET name a b c d");
+    assert_eq!(many.replace(&large, "large"), "[[VALUE large 0 3600000] [VALUE large 0 3600000] nil nil]");
+    let hundred = vec!["a"; 100].join(" ");
+    assert!(scene.ask(&format!("RES.SFLIGHT MGET name {hundred}")).starts_with("[[VALUE "));
+    let refused = scene.ask(&format!("RES.SFLIGHT MGET name a {hundred}"));
+    assert!(refused.contains("at most 100 times"), "{refused}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::worker::{DEADLY, NAME, ORDERS, PRIMARY, ask};
 const MESSAGES: usize = 40;
 
 fn employ(dir: &TempDir, number: usize) -> Child {
-    let orders = format!("{} {number} {number} 1", dir.path().display());
+    // What a worker forgets three times dies, too, and rightly. So these forget nothing.
+    let orders = format!("{} {number} {number} 1 reliable", dir.path().display());
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", NAME]).env(ORDERS, orders);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -16,7 +16,7 @@ use redis::{Client, Connection};
 use crate::letters::given;
 use crate::scene::{receive, send};
 
-/// `folder process seed threads`, for the process that is started.
+/// `folder process seed threads`, for the process that is started; and `reliable` if it settles all that it takes.
 pub const ORDERS: &str = "RESIL_LEDGER_WORKER";
 pub const NAME: &str = "worker::as_it_is_told";
 /// In the folder: where the primary listens, and how many replicas have to know before a worker believes a reply.
@@ -30,12 +30,13 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn as_it_is_told() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders: Vec<&str> = orders.split(' ').collect();
-    let [dir, process, seed, threads] = orders[..] else { panic!("four orders") };
+    let [dir, process, seed, threads, ref more @ ..] = orders[..] else { panic!("four orders at least") };
+    let is_reliable = more.contains(&"reliable");
     let mut rng = Rng::with_seed(seed.parse().expect("a seed"));
     thread::scope(|scope| {
         for thread in 0..threads.parse().expect("a number") {
             let name = format!("{process}-{thread}");
-            let worker = Worker::new(Path::new(dir), name, rng.fork());
+            let worker = Worker::new(Path::new(dir), name, is_reliable, rng.fork());
             scope.spawn(move || worker.run());
         }
         // The end of the input is the end of the work.
@@ -57,6 +58,7 @@ pub fn connect(dir: &Path) -> Option<(Connection, u32)> {
 pub struct Worker {
     dir: PathBuf,
     name: String,
+    is_reliable: bool,
     rng: Rng,
     journal: File,
     connection: Option<(Connection, u32)>,
@@ -71,10 +73,10 @@ fn failed_max() -> u64 {
 }
 
 impl Worker {
-    pub fn new(dir: &Path, name: String, rng: Rng) -> Self {
+    pub fn new(dir: &Path, name: String, is_reliable: bool, rng: Rng) -> Self {
         let path = dir.join(format!("{name}.journal"));
         let journal = OpenOptions::new().create(true).append(true).open(path).expect("a journal");
-        Self { dir: dir.to_owned(), name, rng, journal, connection: None, count: 0, failed: 0 }
+        Self { dir: dir.to_owned(), name, is_reliable, rng, journal, connection: None, count: 0, failed: 0 }
     }
 
     fn note(&mut self, line: &str) {
@@ -147,7 +149,7 @@ impl Worker {
             std::process::abort();
         }
         for (id, fence) in entries {
-            match self.rng.u32(..100) {
+            match self.rng.u32(..if self.is_reliable { 95 } else { 100 }) {
                 0..75 => {
                     let is_done = self.ask(&format!("RES.DLQ DONE d {id} {fence}")).as_deref() == Some("[DONE]");
                     if is_done {

@@ -41,6 +41,9 @@ const LOOKS: [&str; 5] = [
     "RES.SFLIGHT INFO resil:cache:{c}",
 ];
 
+/// What shows keys that nobody named.
+const LISTS: [&str; 4] = ["RES.LIST LOCK", "RES.LIST RUN", "RES.LIST LOAD", "RES.TOP HELD"];
+
 /// The users of the page that are tried here; those of policies and of dead letters are tried with their commands.
 const USERS: [&str; 4] = ["worker", "operator", "viewer", "app"];
 
@@ -82,6 +85,7 @@ fn a_worker_works_and_forces_nothing() {
     let mut worker = login(&server, "worker");
     may(&mut worker, &WORK);
     may(&mut worker, &LOOKS);
+    may_not(&mut worker, &LISTS);
     may(&mut login(&server, "worker"), &["SSUBSCRIBE resil:wait:1:{l}"]);
     may_not(&mut worker, &DANGEROUS);
     may_not(&mut worker, &["DEL resil:lock:{l}", "RES.LOCK ACQUIRE other me 1s", "FLUSHALL"]);
@@ -94,6 +98,7 @@ fn an_operator_forces_and_looks_and_takes_no_lock() {
     let mut operator = login(&server, "operator");
     may(&mut operator, &DANGEROUS);
     may(&mut operator, &LOOKS);
+    may(&mut operator, &LISTS);
     may_not(&mut operator, &["RES.LOCK ACQUIRE resil:lock:{l} me 1s", "RES.IDEMP BEGIN resil:idemp:{i} me 1s"]);
 }
 
@@ -102,6 +107,7 @@ fn a_viewer_looks_and_changes_nothing() {
     let server = server();
     let mut viewer = login(&server, "viewer");
     may(&mut viewer, &LOOKS);
+    may(&mut viewer, &LISTS);
     may_not(&mut viewer, &DANGEROUS);
     may_not(&mut viewer, &WORK[..11]);
 }

@@ -4,6 +4,7 @@ use redis::{Connection, Value};
 use resil_harness::{Cluster, Server, eventually, ok};
 
 use crate::driven::{SOON, START_US, digest, driven, integer, numbers, outcome, refusal, say, set_clock, text};
+use crate::pages::rows;
 use crate::samples::{FILLED_US, Sample, fill_all_under};
 
 const EVERY_COMMAND: &[&str] = &[
@@ -186,8 +187,14 @@ fn shown(node: &Server) -> (Vec<String>, Vec<String>) {
         found.sort();
         found
     };
-    let (locks, breakers) = (say(&mut connection, "RES.LIST LOCK"), say(&mut connection, "RES.LIST BREAKER"));
-    let listed = [keys(&locks, "key"), keys(&breakers, "key")].concat();
+    let kinds = ["LOCK", "BREAKER", "RUN", "LOAD"];
+    let mut listed = Vec::new();
+    for kind in kinds {
+        let mut of_kind: Vec<String> =
+            rows(&mut connection, &format!("RES.LIST {kind}")).iter().map(|row| row["key"].clone()).collect();
+        of_kind.sort();
+        listed.extend(of_kind);
+    }
     (listed, keys(&say(&mut connection, "RES.TOP HELD"), "key"))
 }
 
@@ -213,12 +220,17 @@ fn a_slot_that_moves_takes_its_rows_along() {
     }
     say(&mut here, "RES.LOCK ACQUIRE {slot}:lock worker-7 1h");
     say(&mut here, "RES.BREAKER FORCE {slot}:breaker OPEN FOR 1h THEN PROBE");
-    let rows = || (vec!["{slot}:lock".to_owned(), "{slot}:breaker".to_owned()], vec!["{slot}:lock".to_owned()]);
+    say(&mut here, "RES.IDEMP BEGIN {slot}:run worker-8 2h");
+    say(&mut here, "RES.IDEMP ONCE {slot}:seen 2h");
+    say(&mut here, "RES.SFLIGHT JOIN {slot}:load worker-9 1h");
+    let held = ["{slot}:lock", "{slot}:breaker", "{slot}:run", "{slot}:load"];
+    let rows = || (held.map(str::to_owned).to_vec(), vec!["{slot}:lock".to_owned()]);
     assert_eq!((shown(from), shown(to)), (rows(), (Vec::new(), Vec::new())));
     say(&mut there, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", node_id(from)));
     say(&mut here, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", node_id(to)));
     let port = to.port().to_string();
-    ok(&mut here, &["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS", "{slot}:lock", "{slot}:breaker"]);
+    let moved = [&["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS", "{slot}:seen"][..], &held[..]].concat();
+    ok(&mut here, &moved);
     // Between the two moves the key is where its value is.
     assert_eq!((shown(from), shown(to)), ((Vec::new(), Vec::new()), rows()));
     let new_home = node_id(to);
@@ -233,6 +245,8 @@ fn a_slot_that_moves_takes_its_rows_along() {
     assert!(raised.contains(&(START_US + 2_000_000).to_string()), "{raised}");
     set_clock(&mut there, START_US + 3_700_000_000);
     assert!(outcome(&mut there, "RES.BREAKER STATE {slot}:breaker").contains("half-open"));
-    assert_eq!(shown(to).0, ["{slot}:breaker"], "the lease has ended");
+    assert_eq!(shown(to).0, ["{slot}:breaker", "{slot}:run"], "the leases of an hour have ended");
+    say(&mut there, "RES.IDEMP COMMIT {slot}:run worker-8 2h done");
+    assert_eq!(shown(to).0, ["{slot}:breaker"], "committed at its new home");
     assert_eq!(shown(from), (Vec::new(), Vec::new()));
 }

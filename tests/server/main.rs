@@ -9,6 +9,7 @@
 mod dice;
 mod driven;
 mod listener;
+mod pages;
 mod samples;
 mod traffic;
 
@@ -19,6 +20,7 @@ mod compatibility;
 mod documents;
 mod events;
 mod hammer;
+mod in_flight;
 mod keys;
 mod leaving;
 mod loading;
@@ -26,6 +28,7 @@ mod memory;
 mod moving;
 mod notifications;
 mod overview;
+mod overview_refusals;
 mod protocol;
 mod replication;
 mod restart;

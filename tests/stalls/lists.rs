@@ -11,7 +11,7 @@ use crate::{TRIES, size};
 /// docs/operations.md promises it.
 const CALL_MAX: Duration = Duration::from_millis(1);
 
-const KINDS: [&str; 5] = ["BREAKER", "LOCK", "BULKHEAD", "POLICY", "DLQ"];
+const KINDS: [&str; 7] = ["BREAKER", "LOCK", "BULKHEAD", "POLICY", "DLQ", "RUN", "LOAD"];
 
 /// The cursor of a page.
 fn next(connection: &mut Connection, kind: &str, filter: &[&str], cursor: &str) -> String {
@@ -63,6 +63,8 @@ fn no_such_state(kind: &str) -> &'static [&'static str] {
         "LOCK" => &["STATE", "contended"],
         "BULKHEAD" => &["STATE", "full"],
         "POLICY" => &["STATE", "deleted"],
+        "RUN" => &["STATE", "held"],
+        "LOAD" => &["STATE", "contended"],
         _ => &["STATE", "paused"],
     }
 }
@@ -79,6 +81,9 @@ fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
     let policy = r#"{"circuitBreaker":{},"rateLimit":{"limit":1000000,"period":"1s"}}"#;
     each(&mut connection, size(5_000, 50_000), |number| format!("RES.POLICY SET p{number} {policy}"));
     each(&mut connection, size(5_000, 50_000), |number| format!("RES.DLQ FAIL d{number} id ERROR e PAYLOAD p"));
+    each(&mut connection, size(10_000, 100_000), |number| format!("RES.IDEMP BEGIN run{number} owner 10000s"));
+    each(&mut connection, size(10_000, 100_000), |number| format!("RES.IDEMP ONCE seen{number} 10000s"));
+    each(&mut connection, size(10_000, 100_000), |number| format!("RES.SFLIGHT JOIN load{number} owner 10000s"));
     // Bulkheads with very many inside: what is ranked is more than what is shown.
     each(&mut connection, 40_000, |number| format!("RES.BULKHEAD ENTER crowded{} o{number} 1000 10000s", number % 200));
     each(&mut connection, 20_000, |number| format!("RES.GCRA g{} 1 1h", number % 300));

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// What the module may take beyond the server's own share.
 const BEYOND: Duration = Duration::from_millis(5);
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 
 /// `few` in the tests, `many` in a soak.
 fn size(few: usize, many: usize) -> usize {

@@ -3,24 +3,32 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use resil::dead_letters::LetterState;
 use resil::worker::headers::{HEADER_ID, TRACEPARENT};
 use resil::worker::postgres::{ProcessedEvents, connect};
 use resil::worker::{OutgoingMessage, WorkError, WorkerMessage, WorkerSettings};
 
+use crate::pausing::{
+    a_drain_ends_in_time_though_its_source_falls_silent, a_paused_worker_leaves_what_it_fetched_to_others,
+    a_source_that_falls_silent_is_read_again,
+};
 use crate::places::{AtLedger, AtOutbox, AtRabbit, AtStream, Place, SILENT_FOR};
 use crate::scene::{LedgerServer, RunningWorker, Seen, eventually, fresh_name, postgres};
+use crate::stopping::{
+    a_drain_ends_in_time_and_gives_the_rest_back, a_stop_returns_what_was_not_begun,
+    closing_in_many_ways_at_once_is_one_end, what_ends_while_a_worker_drains_is_settled,
+};
 
-const BOUND: Duration = Duration::from_secs(40);
+pub const BOUND: Duration = Duration::from_secs(40);
 
-fn message(id: u32) -> OutgoingMessage {
+pub fn message(id: u32) -> OutgoingMessage {
     OutgoingMessage::new(format!("payload {id}")).id(format!("m{id}"))
 }
 
 /// A worker of `place`, which runs until it is stopped.
-async fn worker<P, F, Fut>(place: &P, ledger: &LedgerServer, settings: WorkerSettings, handler: F) -> RunningWorker
+pub async fn worker<P, F, Fut>(place: &P, ledger: &LedgerServer, settings: WorkerSettings, handler: F) -> RunningWorker
 where
     P: Place,
     F: Fn(Arc<WorkerMessage>) -> Fut + Send + Sync + 'static,
@@ -34,7 +42,7 @@ where
 }
 
 /// Sees a message, and is done with it.
-fn seeing(
+pub fn seeing(
     seen: &Seen,
 ) -> impl Fn(Arc<WorkerMessage>) -> std::future::Ready<Result<(), WorkError>> + Send + Sync + 'static {
     let seen = seen.clone();
@@ -300,80 +308,6 @@ async fn what_others_overtake_is_not_acknowledged_with_them<P: Place>() {
     assert_eq!(place.left().await, 0);
 }
 
-async fn a_stop_returns_what_was_not_begun<P: Place>() {
-    let ledger = LedgerServer::start();
-    let mut place = P::new(&ledger).await;
-    place.keep_for(BOUND);
-    let (began, seen) = (Seen::default(), Seen::default());
-    let begun = began.clone();
-    let stopping = worker(&place, &ledger, WorkerSettings::new().workers(1), move |message| {
-        begun.add(String::from_utf8_lossy(message.payload()));
-        async {
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            Ok(())
-        }
-    })
-    .await;
-    for id in 1..=8 {
-        place.send(message(id)).await;
-    }
-    began.reaches(1, BOUND).await;
-    let report = stopping.stop().await;
-    assert_eq!((report.done as usize, report.retried + report.dead), (began.count(), 0), "{report:?}");
-    let begun_since = Instant::now();
-    let running = worker(&place, &ledger, WorkerSettings::new(), seeing(&seen)).await;
-    seen.reaches(8 - began.count(), BOUND).await;
-    assert!(begun_since.elapsed() < BOUND / 4, "they were given back, and not left to their leases");
-    running.stop().await;
-    let mut all = [began.all(), seen.all()].concat();
-    all.sort();
-    assert_eq!(all, (1..=8).map(|id| format!("payload {id}")).collect::<Vec<_>>(), "each once");
-}
-
-async fn a_drain_ends_in_time_and_gives_the_rest_back<P: Place>() {
-    let ledger = LedgerServer::start();
-    let place = P::new(&ledger).await;
-    let (began, seen) = (Seen::default(), Seen::default());
-    let begun = began.clone();
-    let settings = WorkerSettings::new().drain(Duration::from_millis(200));
-    let stopping = worker(&place, &ledger, settings, move |message| {
-        begun.add(message.id());
-        std::future::pending()
-    })
-    .await;
-    place.send(message(1)).await;
-    began.reaches(1, BOUND).await;
-    let since = Instant::now();
-    let report = stopping.stop().await;
-    assert_eq!(report.given_back, 1, "{report:?}");
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
-    let running = worker(&place, &ledger, WorkerSettings::new(), seeing(&seen)).await;
-    seen.reaches(1, BOUND).await;
-    assert_eq!(running.stop().await.done, 1);
-}
-
-async fn closing_in_many_ways_at_once_is_one_end<P: Place>() {
-    let ledger = LedgerServer::start();
-    let place = P::new(&ledger).await;
-    let seen = Seen::default();
-    let client = ledger.client().await;
-    let worker = client.worker(place.name(), WorkerSettings::new()).unwrap();
-    let (source, running, handler) = (place.source(&client), worker.clone(), seeing(&seen));
-    let task = tokio::spawn(async move { running.run(source, handler).await });
-    place.send(message(1)).await;
-    seen.reaches(1, BOUND).await;
-    worker.stopper().cancel();
-    let closing = client.clone();
-    let (ended, one, two) = tokio::join!(
-        tokio::time::timeout(BOUND, task),
-        client.shutdown(Duration::from_secs(5)),
-        closing.shutdown(Duration::from_secs(6)),
-    );
-    assert_eq!(ended.unwrap().unwrap().unwrap().done, 1);
-    assert_eq!(one, two);
-    assert_eq!(one.cut_off, 0, "{one:?}");
-}
-
 async fn a_connection_that_is_cut_is_made_again<P: Place>() {
     let ledger = LedgerServer::start();
     let place = P::new(&ledger).await;
@@ -486,8 +420,12 @@ conformance! {
     what_others_overtake_is_not_acknowledged_with_them,
     a_stop_returns_what_was_not_begun,
     a_drain_ends_in_time_and_gives_the_rest_back,
+    what_ends_while_a_worker_drains_is_settled,
     closing_in_many_ways_at_once_is_one_end,
     a_connection_that_is_cut_is_made_again,
+    a_source_that_falls_silent_is_read_again,
+    a_drain_ends_in_time_though_its_source_falls_silent,
+    a_paused_worker_leaves_what_it_fetched_to_others,
     a_message_that_is_sent_twice_has_one_effect,
     a_trace_and_a_header_id_cross_the_source,
 }

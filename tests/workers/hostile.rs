@@ -32,7 +32,18 @@ async fn gated(
     seen: &Seen,
     gate: &Arc<Semaphore>,
 ) -> RunningWorker {
-    let worker = ledger.client().await.worker(name, WorkerSettings::new().workers(1)).unwrap();
+    gated_with(ledger, name, WorkerSettings::new().workers(1), source, seen, gate).await
+}
+
+async fn gated_with(
+    ledger: &LedgerServer,
+    name: &str,
+    settings: WorkerSettings,
+    source: impl Source,
+    seen: &Seen,
+    gate: &Arc<Semaphore>,
+) -> RunningWorker {
+    let worker = ledger.client().await.worker(name, settings).unwrap();
     let (running, seen, gate) = (worker.clone(), seen.clone(), Arc::clone(gate));
     RunningWorker::new(&worker, async move {
         running
@@ -98,6 +109,34 @@ async fn what_another_took_over_of_a_stream_is_left_alone() {
     let publisher = StreamPublisher::new(&direct, &name, None).unwrap();
     let send = async |id| publisher.publish(&message(id)).await.unwrap();
     what_another_took_over_is_left_alone(&name, &relay, &ledger, source, ports, send).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_took_over_of_a_stream_stays_with_it_at_a_stop() {
+    let ledger = LedgerServer::start();
+    let (name, relay) = (fresh_name("thawed_stream"), Relay::to(ledger.server.port()));
+    let direct = ledger.direct().await;
+    let settings = StreamSettings::new(&name).reclaim(SILENT_FOR).url(format!("redis://127.0.0.1:{}/", relay.port()));
+    let publisher = StreamPublisher::new(&direct, &name, None).unwrap();
+    for id in 1..=5 {
+        publisher.publish(&message(id)).await.unwrap();
+    }
+    let (began, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
+    // One is in its handler when it ends, and four are behind it.
+    let worker = WorkerSettings::new().workers(1).drain(Duration::from_millis(500));
+    let source = StreamSource::new(&direct, settings).unwrap();
+    let running = gated_with(&ledger, &name, worker, source, &began, &gate).await;
+    began.reaches(1, BOUND).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    relay.freeze();
+    tokio::time::sleep(SILENT_FOR + Duration::from_millis(500)).await;
+    let mut server = ledger.server.connect();
+    let silent_for = SILENT_FOR.as_millis().to_string();
+    reply(&mut server, &["XAUTOCLAIM", &name, "resil", "another", &silent_for, "0"]).unwrap();
+    relay.open();
+    let report = running.stop().await;
+    let pending = reply(&mut server, &["XPENDING", &name, "resil", "-", "+", "100", "another"]).unwrap();
+    assert_eq!(redis::from_redis_value::<Vec<redis::Value>>(pending).unwrap().len(), 5, "{report:?}");
 }
 
 /// A fresh table, and where it is.

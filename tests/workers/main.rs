@@ -2,9 +2,14 @@
 
 mod broker_restarts;
 mod campaign;
+mod closing;
 mod conformance;
+mod crashing;
 mod failover;
+mod foreign_places;
 mod hostile;
+mod order;
+mod pausing;
 mod places;
 mod publishing;
 mod rabbit;
@@ -13,3 +18,4 @@ mod reconnecting;
 mod scene;
 #[path = "../abuse/engine/seed.rs"]
 mod seed;
+mod stopping;

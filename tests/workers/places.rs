@@ -27,6 +27,8 @@ pub trait Place: Sized + Send + Sync + 'static {
     async fn send(&self, message: OutgoingMessage);
     /// The network between the worker and the source.
     fn cut(&self, ledger: &LedgerServer);
+    /// Of the connections that there are nothing passes any more.
+    fn silence(&self, ledger: &LedgerServer);
     /// A worker that falls silent keeps its messages for so long, where the source can be told.
     fn keep_for(&mut self, _silence: Duration) {}
     /// How many messages are there, in whatever state.
@@ -70,6 +72,10 @@ impl Place for AtLedger {
         ledger.relay.cut();
     }
 
+    fn silence(&self, ledger: &LedgerServer) {
+        ledger.relay.freeze_those_there_are();
+    }
+
     async fn left(&self) -> usize {
         let ledger = self.client.dead_letters(&self.name, DeadLettersSettings::new()).unwrap();
         ledger.info().await.unwrap().entries as usize
@@ -83,7 +89,7 @@ impl Place for AtLedger {
 pub struct AtStream {
     name: String,
     client: Client,
-    settings: StreamSettings,
+    pub settings: StreamSettings,
     pub relay: Relay,
 }
 
@@ -118,6 +124,10 @@ impl Place for AtStream {
         self.relay.cut();
     }
 
+    fn silence(&self, _ledger: &LedgerServer) {
+        self.relay.freeze_those_there_are();
+    }
+
     /// Those that were not deleted, as they are when they are acknowledged.
     async fn left(&self) -> usize {
         let url = format!("redis://127.0.0.1:{}/", self.relay.port());
@@ -141,7 +151,9 @@ pub struct AtRabbit {
 impl AtRabbit {
     pub async fn of(ledger: &LedgerServer, broker: &RabbitMq) -> Self {
         let (name, relay) = (fresh_name("queue"), Relay::to(broker.port()));
-        let settings = RabbitSettings::new(RabbitMq::url_at(relay.port()), &name).prefetch(2);
+        // Silence is noticed after twice the heartbeat.
+        let url = format!("{}?heartbeat=2", RabbitMq::url_at(relay.port()));
+        let settings = RabbitSettings::new(url, &name).prefetch(2);
         let publisher = RabbitPublisher::new(&ledger.direct().await, &settings).unwrap();
         Self { name, publisher, settings, relay }
     }
@@ -188,6 +200,10 @@ impl Place for AtRabbit {
         self.relay.cut();
     }
 
+    fn silence(&self, _ledger: &LedgerServer) {
+        self.relay.freeze_those_there_are();
+    }
+
     /// Those that are ready. Those that a consumer has are not counted, so ask when there is none.
     async fn left(&self) -> usize {
         let (_connection, channel) = self.channel().await;
@@ -201,7 +217,7 @@ pub struct AtOutbox {
     name: String,
     outbox: Outbox,
     settings: OutboxSettings,
-    relay: Relay,
+    pub relay: Relay,
 }
 
 impl Place for AtOutbox {
@@ -235,6 +251,10 @@ impl Place for AtOutbox {
 
     fn cut(&self, _ledger: &LedgerServer) {
         self.relay.cut();
+    }
+
+    fn silence(&self, _ledger: &LedgerServer) {
+        self.relay.freeze_those_there_are();
     }
 
     async fn left(&self) -> usize {

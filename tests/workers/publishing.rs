@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
 use resil::worker::rabbit::RabbitPublisher;
 use resil::worker::streams::StreamPublisher;
 use resil::worker::{OutgoingMessage, PublishError, WorkerSettings};
@@ -37,6 +39,48 @@ async fn headers_that_no_broker_takes_are_refused_before_they_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_for_the_broker_is_refused_at_once() {
+    let ledger = LedgerServer::start();
+    let place = AtRabbit::new(&ledger).await;
+    let (_connection, channel) = place.channel().await;
+    let name = place.name.as_str();
+    channel.queue_declare(name.into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+    let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
+    eventually("it is connected", BOUND, || async { publisher.health().is_connected }).await;
+    let limit = resil_harness::RabbitMq::MESSAGE_MAX;
+    let large = |bytes: usize| OutgoingMessage::new(vec![b'x'; bytes]);
+    let refused = |error: PublishError, bytes: usize| {
+        let PublishError::Invalid(said) = error else { panic!("{error:?}") };
+        assert!(said.contains(&bytes.to_string()) && said.contains(&limit.to_string()), "{said}");
+    };
+    // The broker says it, once; then it is known.
+    refused(publisher.publish("", name, &large(limit + 1)).await.unwrap_err(), limit + 1);
+    place.relay.freeze();
+    refused(publisher.publish("", name, &large(limit + 2)).await.unwrap_err(), limit + 2);
+    place.relay.open();
+    publisher.publish("", name, &large(limit)).await.expect("one that is not too large");
+    assert_eq!(publisher.health().connections, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_keeps_no_other_from_the_broker() {
+    let ledger = LedgerServer::start();
+    let place = AtRabbit::new(&ledger).await;
+    let (_connection, channel) = place.channel().await;
+    let name = place.name.as_str();
+    channel.queue_declare(name.into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+    let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
+    let too_large = OutgoingMessage::new(vec![b'x'; resil_harness::RabbitMq::MESSAGE_MAX + 1]);
+    let small: Vec<_> = (0..20).map(|number| OutgoingMessage::new(number.to_string())).collect();
+    let (refused, sent) = tokio::join!(
+        publisher.publish("", name, &too_large),
+        futures_util::future::join_all(small.iter().map(|message| publisher.publish("", name, message))),
+    );
+    assert!(matches!(refused, Err(PublishError::Invalid(_))), "{refused:?}");
+    assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_closes_in_time_though_the_broker_is_frozen() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
@@ -47,6 +91,23 @@ async fn a_publisher_closes_in_time_though_the_broker_is_frozen() {
     publisher.close().await;
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     place.relay.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_leaves_a_connection_that_does_not_answer() {
+    let ledger = LedgerServer::start();
+    let place = AtRabbit::new(&ledger).await;
+    let (_connection, channel) = place.channel().await;
+    let name = place.name.as_str();
+    channel.queue_declare(name.into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+    let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
+    publisher.publish("", name, &OutgoingMessage::new("before")).await.unwrap();
+    place.relay.freeze_those_there_are();
+    let since = Instant::now();
+    publisher.publish("", name, &OutgoingMessage::new("after")).await.unwrap();
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(12), "one attempt of 5 s, a pause, and another: {took:?}");
+    eventually("it is connected", BOUND, || async { publisher.health().is_connected }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

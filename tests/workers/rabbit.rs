@@ -8,7 +8,7 @@ use lapin::BasicProperties;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, BasicRejectOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use resil::dead_letters::LetterState;
 use resil::worker::rabbit::{QueueKind, RabbitPublisher, RabbitSettings, RabbitSource};
 use resil::worker::{OutgoingMessage, PublishError, WorkError, WorkerSettings};
@@ -120,6 +120,47 @@ async fn what_the_broker_gives_up_is_in_the_ledger() {
     assert_eq!(dead.last_error.as_deref(), Some("the broker gave it up: rejected"));
     assert!(!seen.all().contains(&"rejected".to_owned()));
     running.stop().await;
+}
+
+/// Whether `<queue>.dead` is there as a quorum queue with this limit of deliveries.
+async fn dead_queue_has(place: &AtRabbit, limit: Option<i64>) -> bool {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    if let Some(limit) = limit {
+        arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(limit));
+    }
+    let (_connection, channel) = place.channel().await;
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let dead = format!("{}.dead", place.name);
+    // The broker compares it with what there is.
+    channel.queue_declare(dead.as_str().into(), durable, arguments).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_broker_drops_what_it_gave_up_for_its_deliveries() {
+    const LIMIT: i64 = 1_000_000_000;
+    let ledger = LedgerServer::start();
+    // A queue that is there already stays as it is, and is consumed.
+    for is_there in [false, true] {
+        let place = AtRabbit::new(&ledger).await;
+        assert!(!is_there || dead_queue_has(&place, None).await);
+        let running = seeing(&place, &ledger, place.settings.clone(), &Seen::default()).await;
+        place.send(message(1)).await;
+        eventually("it consumes", BOUND, || async { running.worker.health().report.done == 1 }).await;
+        let found = (dead_queue_has(&place, Some(LIMIT)).await, dead_queue_has(&place, None).await);
+        assert_eq!(found, (!is_there, is_there));
+        let (_connection, channel) = place.channel().await;
+        let (dlx, properties) =
+            (format!("{}.dlx", place.name), BasicProperties::default().with_message_id("m2".into()));
+        let sent = channel.basic_publish(dlx.as_str().into(), "".into(), Default::default(), b"x", properties);
+        sent.await.unwrap().await.unwrap();
+        let (letters, id) = (running.worker.ledger().clone(), format!("{}/m2", place.name));
+        eventually("what was given up is in the ledger", BOUND, || async {
+            letters.standing(&id).await.unwrap() == Some(LetterState::Dead)
+        })
+        .await;
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

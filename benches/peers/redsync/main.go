@@ -1,7 +1,7 @@
 // redsync, and RES.LOCK from the same client.
 //
-// Usage: redsync PORT WAY SECONDS CONTENDERS HOLD_MS. WAY is `peer`, `ours`, `pairs`: both, uncontended, in turn, or `quorum`:
-// redsync alone, a lock for each contender, over the servers at PORT,PORT,... Prints
+// Usage: redsync PORT WAY SECONDS CONTENDERS HOLD_MS. WAY is `peer`, `ours`, `pairs`: both, uncontended, in turn, or redsync alone over the
+// servers at PORT,PORT,...: `quorum`, a lock for each contender, or `quorum-contended`, one for all. Prints
 // one object in JSON, as lock_bench.py does. A contender is a goroutine with a connection of its own. Redsync's
 // defaults, but for this: it never gives up.
 package main
@@ -130,8 +130,9 @@ func pairs(port string, length time.Duration) map[string][]float64 {
 	return rates
 }
 
-// Callers with a lock each over several servers, with redsync's defaults and go-redis's pools.
-func quorum(ports []string, length time.Duration, callers int) map[string]any {
+// Callers with a lock each over several servers, or with one for all, with redsync's defaults and go-redis's pools. Who waits for one that
+// others have never gives up.
+func quorum(ports []string, length time.Duration, callers int, contended bool) map[string]any {
 	var pools []redsyncredis.Pool
 	for _, port := range ports {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, PoolSize: 2 * callers})
@@ -147,7 +148,11 @@ func quorum(ports []string, length time.Duration, callers int) map[string]any {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			mutex := locks.NewMutex(fmt.Sprintf("redsync-%d", number), redsync.WithExpiry(lease))
+			name, tries := fmt.Sprintf("redsync-%d", number), redsync.WithTries(32)
+			if contended {
+				name, tries = "redsync-contended", redsync.WithTries(1<<30)
+			}
+			mutex := locks.NewMutex(name, redsync.WithExpiry(lease), tries)
 			own := []int64{}
 			for time.Since(started) < length {
 				asked := time.Now()
@@ -182,8 +187,8 @@ func main() {
 		found = contend(ours, port, length, hold, int(number(os.Args[4])))
 	case "pairs":
 		found = pairs(port, length)
-	case "quorum":
-		found = quorum(strings.Split(port, ","), length, int(number(os.Args[4])))
+	case "quorum", "quorum-contended":
+		found = quorum(strings.Split(port, ","), length, int(number(os.Args[4])), os.Args[2] == "quorum-contended")
 	}
 	must(json.NewEncoder(os.Stdout).Encode(found))
 }

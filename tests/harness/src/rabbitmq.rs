@@ -58,6 +58,9 @@ const DEFINITIONS: &str = r#"{
 }"#;
 
 impl RabbitMq {
+    /// Larger messages it does not take.
+    pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
+
     /// Starts a broker and waits until it answers. Panics with its log when it does not.
     pub fn start() -> Self {
         assert!(program().exists(), "RabbitMQ is not installed: scripts/setup --brokers does that");
@@ -139,9 +142,10 @@ impl RabbitMq {
         fs::write(self.path("definitions.json"), DEFINITIONS).expect("the folder is writable");
         fs::write(self.path("enabled_plugins"), "[].\n").expect("the folder is writable");
         let config = format!(
-            "listeners.tcp.1 = 127.0.0.1:{}\nloopback_users = none\nload_definitions = {}\ndisk_free_limit.absolute = 50MB\nconsumer_timeout = 5000\n",
+            "listeners.tcp.1 = 127.0.0.1:{}\nloopback_users = none\nload_definitions = {}\ndisk_free_limit.absolute = 50MB\nconsumer_timeout = 5000\nmax_message_size = {}\n",
             self.port,
-            self.path("definitions.json").display()
+            self.path("definitions.json").display(),
+            Self::MESSAGE_MAX
         );
         fs::write(self.path("rabbitmq.conf"), config).expect("the folder is writable");
         // Channels look at their timeouts every minute otherwise.

@@ -29,6 +29,10 @@ struct Shared {
     delay_us: AtomicU64,
     is_gone: AtomicBool,
     carried: AtomicU64,
+    /// Of connections with lower numbers nothing passes.
+    left_behind: AtomicU64,
+    /// Of this one nothing passes: its number, and one more. 0: there is none.
+    silenced: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -79,6 +83,16 @@ impl Relay {
         self.shared.weather.store(FROZEN, Ordering::Relaxed);
     }
 
+    /// Of the connections there are nothing passes, for good; new ones are fine.
+    pub fn freeze_those_there_are(&self) {
+        self.shared.left_behind.store(self.carried(), Ordering::Relaxed);
+    }
+
+    /// Of the latest connection nothing passes, for good; the others are fine.
+    pub fn freeze_the_latest(&self) {
+        self.shared.silenced.store(self.carried(), Ordering::Relaxed);
+    }
+
     /// Whatever passes takes this long, in each direction.
     pub fn delay(&self, by: Duration) {
         self.shared.delay_us.store(by.as_micros() as u64, Ordering::Relaxed);
@@ -107,7 +121,7 @@ fn carry(inner: TcpStream, port: u16, shared: &Arc<Shared>) {
     let _ = (inner.set_nodelay(true), outer.set_nodelay(true));
     let both = [inner.try_clone(), outer.try_clone()];
     let [Ok(inner_too), Ok(outer_too)] = both else { return };
-    shared.carried.fetch_add(1, Ordering::Relaxed);
+    let number = shared.carried.fetch_add(1, Ordering::Relaxed);
     {
         let mut open = shared.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|stream| stream.peer_addr().is_ok());
@@ -115,15 +129,21 @@ fn carry(inner: TcpStream, port: u16, shared: &Arc<Shared>) {
     }
     let there = Arc::clone(shared);
     let back = Arc::clone(shared);
-    thread::spawn(move || one_way(inner_too, outer_too, &there));
-    one_way(outer, inner, &back);
+    thread::spawn(move || one_way(inner_too, outer_too, number, &there));
+    one_way(outer, inner, number, &back);
 }
 
-fn one_way(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
+fn one_way(mut from: TcpStream, mut to: TcpStream, number: u64, shared: &Shared) {
     let mut bytes = [0; 64 * 1024];
     loop {
         let count = from.read(&mut bytes).unwrap_or(0);
-        while shared.weather.load(Ordering::Relaxed) == FROZEN {
+        let is_frozen = || {
+            let is_left_behind = number < shared.left_behind.load(Ordering::Relaxed)
+                || number + 1 == shared.silenced.load(Ordering::Relaxed);
+            !shared.is_gone.load(Ordering::Relaxed)
+                && (is_left_behind || shared.weather.load(Ordering::Relaxed) == FROZEN)
+        };
+        while is_frozen() {
             thread::sleep(LOOK);
         }
         let delay = shared.delay_us.load(Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::row;
 
 const PLACES: u32 = 10;
 const AFTER: Duration = Duration::from_secs(1);
-const BAR_NS: f64 = 2_000.0;
+const BAR_NS: f64 = 500.0;
 
 pub fn contest() -> Contest {
     let bulkhead = || LocalBulkhead::new("bench", PLACES, 100).expect("valid");

@@ -135,7 +135,10 @@ fn look(fleet: &Fleet, story: &Story, exporter: &Exporter) {
 
     let page = exporter.page();
     for line in [
-        format!("resil_breaker_not_closed{{breaker=\"{}\",state=\"open\"}} 1", story.breaker),
+        format!(
+            "resil_breaker_not_closed{{breaker=\"{0}\",key=\"resil:breaker:{{{0}}}\",state=\"open\"}} 1",
+            story.breaker
+        ),
         format!("resil_lock_waiters {}", story.waiters),
         format!("resil_lock_waiters_by_key{{lock=\"{}\"}} {}", story.lock, story.waiters),
     ] {
@@ -294,7 +297,8 @@ fn an_operator_sees_and_steers_a_fleet_of_three_languages() {
     let shown = cli(&fleet, &["breaker", "show", "bank"]);
     assert_eq!((&shown["state"], &shown["forced"]["by"]), (&json!("forced-open"), &json!("ann")));
     eventually("the page knows", BOUND, || {
-        exporter.page().contains(r#"resil_breaker_not_closed{breaker="bank",state="forced-open"} 1"#)
+        let page = exporter.page();
+        page.contains(r#"resil_breaker_not_closed{breaker="bank",key="resil:breaker:{bank}",state="forced-open"} 1"#)
     });
 
     // Released, the others have it one after the other, and say so.

@@ -77,8 +77,8 @@ fn page(rows: &[ErrorRow]) -> String {
     let mut text = format!(
         "<!-- {} -->\n\n\
          # Errors\n\n\
-         One family for every language. A code never changes its name or its meaning. `retry` says whether the same call may \
-         succeed if it is made again, later; if it is known when, the error says so (`retry_after`).\n\n\
+         Every language has the same errors. A code never changes its name or its meaning. `retry` says whether the same call may \
+         succeed when you make it\nagain later; if the time is known, the error has it (`retry_after`).\n\n\
          An error of your own function is never one of these: it is returned as it is.\n\n\
          | code | class in Python and Node | meaning | retry | HTTP | gRPC |\n| --- | --- | --- | --- | --- | --- |\n",
         head()

@@ -17,7 +17,7 @@ pub enum Request {
         #[serde(default)]
         options: Wishes,
     },
-    /// A server that replicates another one and is in step with it.
+    /// A server that replicates another one, is in step with it, and is counted on: `WAIT` knows it.
     Replica {
         of: u64,
         #[serde(default)]

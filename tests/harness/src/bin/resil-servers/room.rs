@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use resil_harness::{Postgres, RabbitMq, Server, error_line, reply, wait_for_sync};
+use resil_harness::{Postgres, RabbitMq, Server, error_line, reply, wait_for_sync, wait_until_counted};
 use serde_json::{Value, json};
 
 use crate::request::Request;
@@ -66,7 +66,9 @@ impl Room {
         match request {
             Request::Start { options } => Ok(self.keep(Server::start(options.into_options()))),
             Request::Replica { of, options } => {
-                let replica = Server::replica_of(self.server(of)?, options.into_options());
+                let primary = self.server(of)?;
+                let replica = Server::replica_of(primary, options.into_options());
+                wait_until_counted(primary, &replica);
                 Ok(self.keep(replica))
             }
             Request::Sync { id, replica } => {

@@ -1,12 +1,4 @@
-//! `make demo`: a server of its own, every command at work, and each reply in plain words.
-//!
-//! Needs the module (`make module`) and ends by itself.
-
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-use redis::{Connection, RedisResult, Value};
-use resil_harness::{Server, eventually, ok, reply};
+//! The story that `make demo` tells: a line of explanation, a call, and what each element of its reply means.
 
 /// What the numbers of a limit mean.
 const LIMIT: [&str; 5] = [
@@ -18,9 +10,9 @@ const LIMIT: [&str; 5] = [
 ];
 const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this tier";
 
-/// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call; `& call`
-/// waits on another connection, and `&` alone is its answer.
-const TOUR: [(&str, &str, &[&str]); 93] = [
+/// A line of explanation, a call, and what each element of its reply means. A title (`# title`) has no call; `(50)` waits so many
+/// milliseconds; `& call` waits on another connection, and `&` alone is its reply; `! call` is refused.
+pub const TOUR: &[(&str, &str, &[&str])] = &[
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -325,227 +317,95 @@ const TOUR: [(&str, &str, &[&str]); 93] = [
     ("# Dead letters", "", &[]),
     (
         "A message failed. The server keeps it and says when it will be retried.",
-        "RES.DLQ FAIL orders kafka/42 ERROR timeout-after-3000 PAYLOAD {} TYPE Order AGGREGATE order-42",
+        "RES.DLQ FAIL failed:orders kafka/42 ERROR timeout-after-3000 PAYLOAD {} TYPE Order AGGREGATE order-42",
         &["retry", "attempt", "delay_ms"],
     ),
     (
         "Its source delivers it once more: acknowledge it there, nothing is lost.",
-        "RES.DLQ FAIL orders kafka/42 ERROR timeout PAYLOAD {}",
+        "RES.DLQ FAIL failed:orders kafka/42 ERROR timeout PAYLOAD {}",
         &["known", "state", "attempt"],
     ),
     (
         "A worker takes what is due, and waits for it. The token names this call: asked again, it gets the same.",
-        "RES.DLQ TAKE orders worker-1 30s WAIT 5s",
+        "RES.DLQ TAKE failed:orders worker-1 30s WAIT 5s",
         &["taken", "waited_ms", "lease_ms", "id, fence, attempt, lapses, payload, fields"],
     ),
     (
         "There is no use in another attempt. It is dead, in a group with all that failed for the same reason.",
-        "RES.DLQ FAIL orders kafka/42 FENCE $fence ERROR no-customer-9 FINAL",
+        "RES.DLQ FAIL failed:orders kafka/42 FENCE $fence ERROR no-customer-9 FINAL",
         &["dead", "deaths", "group", "reason"],
     ),
-    ("Nothing that died is dropped.", "RES.DLQ GET orders kafka/42", &[]),
+    ("Nothing that died is dropped.", "RES.DLQ GET failed:orders kafka/42", &[]),
     (
         "It returns only under a root cause that somebody wrote down.",
-        "RES.DLQ DIAGNOSE orders Order/no-customer-<n> CATEGORY contract CAUSE late FIX PR-12 ACTOR ann",
+        "RES.DLQ DIAGNOSE failed:orders Order/no-customer-<n> CATEGORY contract CAUSE late FIX PR-12 ACTOR ann",
         &["the number of the case"],
     ),
     (
         "What would a redrive do?",
-        "RES.DLQ REDRIVE orders 1 DRYRUN ACTOR ann",
+        "RES.DLQ REDRIVE failed:orders 1 DRYRUN ACTOR ann",
         &["dry run", "entries that match", "1: all were counted", "a sample"],
     ),
     (
         "At most a hundred in a minute, by any number of takers; ten first, the rest if half of those are resolved.",
-        "RES.DLQ REDRIVE orders 1 RATE 100 1m ACTOR ann",
+        "RES.DLQ REDRIVE failed:orders 1 RATE 100 1m ACTOR ann",
         &["started", "entries that match", "1: all were counted", "a sample"],
     ),
     (
         "A worker gets it like any other.",
-        "RES.DLQ TAKE orders worker-2 30s WAIT 5s",
+        "RES.DLQ TAKE failed:orders worker-2 30s WAIT 5s",
         &["taken", "waited_ms", "lease_ms", "id, fence, attempt, lapses, payload, fields"],
     ),
-    ("This time it works.", "RES.DLQ DONE orders kafka/42 $fence", &["done"]),
-    ("Verified: the entry is resolved, so the case can be closed.", "RES.DLQ CLOSE orders 1 ACTOR ann", &["closed"]),
-    ("Who did what.", "RES.DLQ INFO orders AUDIT", &[]),
+    ("This time it works.", "RES.DLQ DONE failed:orders kafka/42 $fence", &["done"]),
+    (
+        "Verified: the entry is resolved, so the case can be closed.",
+        "RES.DLQ CLOSE failed:orders 1 ACTOR ann",
+        &["closed"],
+    ),
+    ("Who did what.", "RES.DLQ INFO failed:orders AUDIT", &[]),
+    ("# Stored policies", "", &[]),
+    (
+        "Three attempts with backoff, a breaker, and ten places for the whole fleet, in one document.",
+        r#"RES.POLICY SET resil:policy:{bank} {"retry":{},"breaker":{},"sharedBulkhead":{"maxConcurrentCalls":10}} ACTOR ana"#,
+        &["version", "created, changed or same"],
+    ),
+    (
+        "A call asks before it begins: one command for all layers.",
+        "RES.GUARD ENTER resil:policy:{bank} call-1",
+        &[
+            "admitted",
+            "ticket",
+            "attempt",
+            "timeout_ms",
+            "deadline_ms: -1 for none",
+            "version",
+            "rate: there is no limit",
+        ],
+    ),
+    (
+        "It failed. The server says when to try again, and that the budget of the fleet allows it.",
+        "RES.GUARD EXIT resil:policy:{bank} $ticket FAIL",
+        &["retry", "delay_ms", "attempt"],
+    ),
+    (
+        "The second attempt, with the ticket of the first.",
+        "RES.GUARD ENTER resil:policy:{bank} call-1 TICKET $ticket",
+        &[
+            "admitted",
+            "ticket",
+            "attempt",
+            "timeout_ms",
+            "deadline_ms: -1 for none",
+            "version",
+            "rate: there is no limit",
+        ],
+    ),
+    ("This time it works.", "RES.GUARD EXIT resil:policy:{bank} $ticket OK", &["done"]),
+    ("Breaker, places and budget, as everybody sees them.", "RES.GUARD STATE resil:policy:{bank}", &[]),
+    ("Versions, and who made them.", "RES.POLICY HISTORY resil:policy:{bank}", &[]),
     ("# Refusals and errors", "", &[]),
-    ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
-    ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
+    ("A malformed call names the argument, what was given and what is allowed.", "! RES.GCRA user:42 ten 1s", &[]),
+    ("A key of another type is left alone.", "! RES.WINDOW user:43 5 1m", &[]),
     ("# What it counted", "", &[]),
     ("Counters and gauges of all of this, for monitoring.", "INFO resil", &[]),
 ];
-
-const WIDTH: usize = 100;
-/// Lines shown of a long reply.
-const LINES_SHOWN: usize = 8;
-
-fn main() {
-    let server = Server::fresh();
-    let mut connection = server.connect();
-    println!("Resil on {}, {} with {}", server.url(), server.flavor().name(), loaded(&mut connection));
-    let (mut permit, mut fence) = (String::new(), String::new());
-    let mut others = Vec::new();
-    for (text, call, meanings) in TOUR {
-        if let Some(title) = text.strip_prefix("# ") {
-            println!("\n{title}\n{}", "=".repeat(title.len()));
-            continue;
-        }
-        if let Some(ms) = call.strip_prefix('(').and_then(|call| call.strip_suffix(')')) {
-            println!("\n{}\n  ... {ms} ms", wrapped(text));
-            std::thread::sleep(Duration::from_millis(ms.parse().unwrap_or(0)));
-            continue;
-        }
-        if let Some(waiting) = call.strip_prefix("& ") {
-            println!("\n{}\n  > {waiting}\n  (waits)", wrapped(text));
-            others.push(wait_elsewhere(&server, waiting));
-            continue;
-        }
-        if call == "&" {
-            println!("\n{}", wrapped(text));
-            if let Some(Ok(Ok(value))) = others.pop().map(JoinHandle::join) {
-                show(&value, meanings);
-            }
-            continue;
-        }
-        let call = call.replace("$permit", &permit).replace("$fence", &fence);
-        let Some(value) = ask(&mut connection, text, &call, meanings) else { continue };
-        permit = permit_in(&call, &value).unwrap_or(permit);
-        fence = fence_in(&call, &value).unwrap_or(fence);
-    }
-    show_examples(&mut connection);
-    println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
-}
-
-/// Calls, and shows the call with its reply or its error.
-fn ask(connection: &mut Connection, text: &str, call: &str, meanings: &[&str]) -> Option<Value> {
-    println!("\n{}\n  > {call}", wrapped(text));
-    let value = reply(connection, &call.split(' ').collect::<Vec<_>>());
-    match &value {
-        Ok(value) => show(value, meanings),
-        Err(error) => {
-            let line = format!("(error) {} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
-            println!("{}", indented(&line));
-        }
-    }
-    value.ok()
-}
-
-/// Commands that the tour does not have, each with the example of its page: a new one is shown before it has a story.
-fn show_examples(connection: &mut Connection) {
-    for (name, page) in resil_tests::pages() {
-        let name = name.replace('|', " ");
-        let is_shown = TOUR.iter().any(|(_, call, _)| call.trim_start_matches("& ").starts_with(&name));
-        if !is_shown && !name.starts_with("RES._") {
-            let call = page["example"]["call"].as_str().unwrap_or(&name);
-            ask(connection, page["summary"].as_str().unwrap_or_default(), call, &[]);
-        }
-    }
-}
-
-/// Calls on a connection of its own, and leaves it time to get in line.
-fn wait_elsewhere(server: &Server, call: &str) -> JoinHandle<RedisResult<Value>> {
-    let mut connection = server.connect();
-    let words: Vec<String> = call.split(' ').map(str::to_owned).collect();
-    let waiting = std::thread::spawn(move || {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        reply(&mut connection, &words)
-    });
-    let mut watching = server.connect();
-    eventually("it waits", Duration::from_secs(10), || {
-        let report: String = redis::from_redis_value(ok(&mut watching, &["INFO", "resil"])).unwrap_or_default();
-        report.contains("resil_blocked_waiters:1")
-    });
-    waiting
-}
-
-/// The module's name and version as the server has it.
-fn loaded(connection: &mut Connection) -> String {
-    let modules = format!("{:?}", ok(connection, &["MODULE", "LIST"]));
-    if modules.contains("resil") { "the module resil".into() } else { "no module".into() }
-}
-
-fn permit_in(call: &str, value: &Value) -> Option<String> {
-    let (true, Value::Array(elements)) = (call.starts_with("RES.BREAKER ADMIT"), value) else { return None };
-    let Value::BulkString(permit) = elements.get(2)? else { return None };
-    Some(String::from_utf8_lossy(permit).into_owned())
-}
-
-/// The fence of the first entry that was taken.
-fn fence_in(call: &str, value: &Value) -> Option<String> {
-    let (true, Value::Array(elements)) = (call.starts_with("RES.DLQ TAKE"), value) else { return None };
-    let Value::Array(entries) = elements.get(3)? else { return None };
-    let Value::Array(fields) = entries.first()? else { return None };
-    fields.get(1).map(plain)
-}
-
-/// One line per element, each with its meaning; long lists are cut short.
-fn show(value: &Value, meanings: &[&str]) {
-    let elements = match value {
-        Value::Array(elements) => elements.as_slice(),
-        Value::BulkString(text) => return show_lines(String::from_utf8_lossy(text).lines()),
-        single => std::slice::from_ref(single),
-    };
-    if meanings.is_empty() {
-        let flat: Vec<String> = elements.iter().map(plain).collect();
-        // A map of an older protocol: name and value in turn.
-        let is_text = elements.iter().all(|element| matches!(element, Value::BulkString(_)));
-        let lines: Vec<String> = if is_text { flat } else { flat.chunks(2).map(|pair| pair.join(": ")).collect() };
-        return show_lines(lines.iter().map(String::as_str));
-    }
-    for (index, element) in elements.iter().enumerate() {
-        let meaning = meanings.get(index).copied().unwrap_or_default();
-        match element {
-            Value::Array(rows) => {
-                for (row, numbers) in rows.iter().enumerate() {
-                    let place = if row == 0 { format!("{})", index + 1) } else { String::new() };
-                    println!("  {place:<3} {:<24} {meaning}", plain(numbers));
-                }
-            }
-            _ => println!("  {:<3} {:<24} {meaning}", format!("{})", index + 1), plain(element)),
-        }
-    }
-}
-
-fn show_lines<'a>(lines: impl Iterator<Item = &'a str>) {
-    let lines: Vec<&str> = lines.map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    for line in lines.iter().take(LINES_SHOWN) {
-        println!("{}", indented(line));
-    }
-    if lines.len() > LINES_SHOWN {
-        println!("      ... and {} lines more", lines.len() - LINES_SHOWN);
-    }
-}
-
-/// A value on one line.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Int(number) => number.to_string(),
-        Value::BulkString(text) => String::from_utf8_lossy(text).into_owned(),
-        Value::Nil => "(nil)".into(),
-        Value::Array(elements) => elements.iter().map(plain).collect::<Vec<_>>().join(", "),
-        other => format!("{other:?}"),
-    }
-}
-
-fn indented(line: &str) -> String {
-    let room = WIDTH - 6;
-    let cut: String = line.chars().take(room).collect();
-    let shown = if line.chars().count() > room { format!("{}...", &cut[..cut.len() - 3]) } else { cut };
-    format!("      {shown}")
-}
-
-/// Text of at most [`WIDTH`] characters a line.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always one");
-        if line.len() + word.len() + 1 > WIDTH {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
-}
