@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::{LedgerSource, Upcasters, WorkError, WorkerSettings};
 use crate::client::Client;
 use crate::dead_letters::{DeadLettersSettings, FailureNote, Letter, LetterState};
@@ -26,13 +28,16 @@ async fn a_panic_fails_its_message_alone() {
     let worker = client.worker("orders", WorkerSettings::new()).unwrap();
     let stop = worker.stopper();
     let source = LedgerSource::new(&client, "orders").unwrap();
+    // Which of the two is due first is a matter of jitter.
+    let crashed = CancellationToken::new();
     let report = worker.run(source, move |message| {
-        let stop = stop.clone();
+        let (stop, crashed) = (stop.clone(), crashed.clone());
         async move {
             if message.id() == "shop/a" {
+                crashed.cancel();
                 panic!("boom");
             }
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            crashed.cancelled().await;
             stop.cancel();
             Ok(())
         }
