@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo gateway test python node versions bench module wheel package lint audit mutants soak setup servers languages brokers browser web
+.PHONY: help run demo gateway test python node versions bench module wheel package lint audit mutants soak upgrade setup servers languages brokers browser web
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ soak: module languages brokers ## Load one server for long and watch memory and 
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test safety --test stalls -- --nocapture
 	RESIL_SOAK=1 cargo test -p resil --test faults overlaps -- --nocapture
 	RESIL_SOAK=1 cargo test -p resil-tests --test workers campaign -- --nocapture
+
+upgrade: module servers ## Run earlier modules and this one as primary and replica of each other (scripts/upgrade REV for one)
+	@scripts/upgrade
 
 setup: # what building needs; quick when nothing is missing
 	@scripts/setup

@@ -9,7 +9,7 @@
 //!
 //! # Where is what
 //! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
-//! [`limit`] the same calls to a module that does nothing; [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
+//! [`limit`] the same calls to a module that does nothing; [`count`] instructions instead of times; [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
 //! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`ledger`] dead letters beside streams and BullMQ, and a million of them; [`guard`] a call under a stored policy; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
@@ -22,6 +22,7 @@ mod bars;
 mod catalogue;
 mod cell;
 mod client;
+mod count;
 mod figures;
 mod flights;
 mod foreign;
@@ -122,6 +123,11 @@ fn main() {
     };
     let wanted: Vec<String> = env::args().skip(1).collect();
 
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    if let Ok(beside) = env::var("COUNT") {
+        return count::print(&beside, is_wanted);
+    }
+
     let mut stages = Stages::start();
     if let Err(reason) = &stages.cell {
         eprintln!("redis-cell is left out: {reason}");
@@ -138,7 +144,6 @@ fn main() {
         permit: stages.alone.permit(),
     });
     loads.extend(limit::loads(&loads));
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     loads.retain(|load| is_wanted(load.name));
     let others = [locks::NAME, flights::NAME, guard::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME]
         .into_iter()

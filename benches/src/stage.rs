@@ -1,6 +1,7 @@
 //! A server under load, and what one run on it costs.
 
 use std::fs;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -92,8 +93,13 @@ impl Stage {
     }
 
     pub fn with_replica(options: Options) -> Self {
-        let mut stage = Self::alone(options.clone());
-        stage.replica = Some(Server::replica_of(&stage.server, options));
+        Self::beside_replica(options.clone(), options)
+    }
+
+    /// The same with other options for the replica.
+    pub fn beside_replica(options: Options, replica: Options) -> Self {
+        let mut stage = Self::alone(options);
+        stage.replica = Some(Server::replica_of(&stage.server, replica));
         stage
     }
 
@@ -151,6 +157,17 @@ impl Stage {
         self.catch_up();
         let calls = slice.calls as f64;
         Cost { elapsed_us: elapsed.as_secs_f64() * 1e6 / calls, cpu_us: (cpu_us(&self.server) - cpu_before_us) / calls }
+    }
+
+    /// Instructions of the server for each call of the load, which `keep` says more of. The server counts them.
+    pub fn instructions(&mut self, load: &Load, size: Size, keep: &Path) -> f64 {
+        self.prepare(load, size);
+        let mut random = Random::seeded(1);
+        let calls = size.calls / load.divisor;
+        let batches = load.call.batches((0..calls).map(|_| load.keys.draw(&mut random, size)), size.pipeline);
+        let (instructions, dump) = self.server.count(|| self.client.run(&batches, &load.call));
+        fs::copy(dump, keep).expect("what was counted can be kept");
+        instructions as f64 / calls as f64
     }
 
     /// Bytes the server uses for each key of the load, its name and its expiry included.

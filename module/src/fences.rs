@@ -86,6 +86,9 @@ fn returning<R>(look: impl FnOnce(&mut Returning) -> R) -> R {
 
 /// A server that may have forgotten locks grants none for as long as `return-delay` says.
 pub fn refuse_if_returning() -> Result<(), Failure> {
+    if RETURNING.get() == Returning::new() {
+        return Ok(());
+    }
     let now = clock::now();
     match returning(|returning| returning.look(config::return_delay(), now)) {
         Return::Not => Ok(()),

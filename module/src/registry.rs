@@ -27,6 +27,8 @@ pub type Slot = u32;
 
 /// Slots of a chunk.
 const CHUNK: usize = 4_096;
+/// So many stay when the last key leaves: where one comes and goes all the time, nothing is allocated for it again and again.
+const KEPT: usize = 64;
 
 #[derive(Default)]
 struct Slots {
@@ -131,7 +133,7 @@ impl Slots {
             *place = None;
             self.free.push(slot);
         }
-        if self.len() == 0 {
+        if self.len() == 0 && self.places() > KEPT {
             *self = Self::default();
         }
     }

@@ -6,9 +6,13 @@
 use std::cell::{Cell, LazyCell};
 
 use redis_module::raw;
-use resil_core::Instant;
 use resil_core::waited::session::SHORT;
-use resil_core::waited::{End, Ending, Heard, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
+use resil_core::waited::{
+    Binding, Decision, End, Ending, Heard, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId, Waiting,
+};
+use resil_core::{Instant, Span};
+use resil_wire::holding::Wait;
+use resil_wire::late::write_queued;
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::blocked_clients::{self, ClientReply};
@@ -20,7 +24,7 @@ use crate::key::Key;
 use crate::machines::{ServerMachine, for_kind};
 use crate::pending::{self, Losses, Task, details_of};
 use crate::queues::{self, KeyName};
-use crate::{announce, background, clock, fences, sessions};
+use crate::{announce, async_waits, background, clock, config, fences, sessions};
 
 /// The reply to waiters of a key that is no longer here: ask again, at its new node or under its new name.
 pub(crate) const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
@@ -36,6 +40,15 @@ const ENDINGS_AT_ONCE: usize = 32;
 enum Content<M: ServerMachine> {
     Value(Live<M>),
     Missing(M::State),
+}
+
+/// How a caller asks for what a key grants.
+pub struct Asking {
+    pub wait: Wait,
+    /// See [`waiting`].
+    pub waiting: Option<Waiting>,
+    pub bind_to: Option<Binding>,
+    pub lease: Span,
 }
 
 pub struct Opened<'c, M: ServerMachine> {
@@ -80,6 +93,27 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
     pub fn name(&self) -> KeyName {
         KeyName::new(M::KIND, self.db, self.name)
+    }
+
+    /// Takes the step of a caller who asks for what the key grants. A grant is bound if the caller asked for that; a caller who is
+    /// queued is blocked, or gets its position.
+    pub fn ask(
+        self,
+        call: &Call<'_>,
+        now: Instant,
+        Asking { wait, waiting, bind_to, lease }: Asking,
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, Decision<M::Grant, M::Refusal>>,
+    ) -> Decision<M::Grant, M::Refusal> {
+        let is_named = bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered();
+        let name = is_named.then(|| self.name());
+        let decision = self.step(call, now, &[], step);
+        if let Decision::Granted(grant) = &decision {
+            settle_grant(name.as_ref(), bind_to, M::terms(grant).fence, lease, now);
+        } else if let (Decision::Queued, Some(Waiting { id, .. }), Some(name)) = (&decision, waiting, name) {
+            M::counters().waited.add(1);
+            wait_for_reply(call, wait, id, name);
+        }
+        decision
     }
 
     /// Takes a step and settles what it did. `details` go into the announcements of what is broken.
@@ -336,6 +370,45 @@ pub(crate) fn lost(
     for_kind!(name.kind, M => M::counters().lost.add(1));
     sessions::lose(name, fence, reason);
     announce::lost(call, name, owner, fence, reason, now, details);
+}
+
+/// How this call waits, if it wants to and may: inside MULTI and scripts WAIT means try once.
+pub fn waiting(call: &Call<'_>, wait: Wait, most: u32) -> Result<Option<Waiting>, Failure> {
+    if wait.length.is_zero() || !call.may_wait() {
+        return Ok(None);
+    }
+    if wait.is_async() {
+        async_waits::require_listener(call, call.key_name(0)?)?;
+    }
+    let most = most.min(config::max_waiters()) as usize;
+    Ok(Some(Waiting { id: blocked_clients::next_id(), wait: wait.length, most }))
+}
+
+/// The caller gets its grant in the reply: the grant is bound to a connection if the caller asked for that, and is not taken back any
+/// more if the reply to an earlier call of the same owner could not be delivered.
+pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
+    let Some(name) = name else { return };
+    blocked_clients::told_elsewhere(name, fence);
+    if let Some(binding) = bind_to {
+        sessions::bind(binding, name, fence, lease, now);
+    }
+}
+
+/// The step queued the call: its client waits for the reply, or gets its position. Where the server does not let
+/// a client wait, its time is over at once (Valkey, for a connection with subscriptions).
+fn wait_for_reply(call: &Call<'_>, wait: Wait, id: WaiterId, name: KeyName) {
+    let position = if wait.is_async() { queues::find(&name, id) } else { None };
+    match position {
+        Some((position, owner)) => {
+            blocked_clients::wait_async(call, id, name, owner);
+            write_queued(position as u64, &mut call.reply());
+        }
+        None if blocked_clients::block(call, id, name.clone()) => {}
+        None => {
+            queues::leave(&name, id);
+            blocked_clients::reply_now(call, timeout(call.ctx, &name));
+        }
+    }
 }
 
 /// Everybody in the queue gets an error; very many a few at a time.

@@ -85,6 +85,8 @@ fn links_of_pages_lead_somewhere() {
     assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
 }
 
+const COMMANDS: &str = "module/src/commands/";
+
 /// docs/architecture.md lists the files on the way of a waiting ACQUIRE, in order: it stays short, and true.
 #[test]
 fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
@@ -100,8 +102,17 @@ fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
     for file in &files {
         assert!(workspace().join(file).is_file(), "{file} is on the way, and is not there");
     }
-    let once: BTreeSet<_> = files.iter().collect();
+    let once: BTreeSet<_> = files.iter().copied().collect();
     assert_eq!(once.len(), files.len(), "no file is passed twice");
+    // A hop between commands is easily left out. Those that only read are not on the way.
+    for file in files.iter().filter(|file| file.starts_with(COMMANDS)) {
+        let text = read(Path::new(file));
+        let others = text.lines().filter_map(|line| line.strip_prefix("use super::")?.split("::").next());
+        for other in others.filter(|other| *other != "reading") {
+            let other = format!("{COMMANDS}{other}.rs");
+            assert!(once.contains(other.as_str()), "{file} goes on to {other}, which is not on the way");
+        }
+    }
 }
 
 /// docs/adding-a-command.md counts files: as many as it lists, at most so many, and those to edit are there.

@@ -5,6 +5,10 @@
 //! version replied about each key. Fields that a later version adds to a reply are fine; those that were there stay as they were.
 //!
 //! `cargo run -p resil-tests --bin old_files -- tests/upgrade/<version>` makes a folder, with the module that `RESIL_MODULE` names.
+//!
+//! [`live`] has both versions running, as primary and replica.
+
+mod live;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -134,18 +134,21 @@ enum Home {
 
 pub fn breaker_admit(call: &Call<'_>, request: AdmitCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
+    let mut is_proved = false;
     let mut admission = stepped(call, now, &[], |breaker, home| {
         let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
         let options = request.options.as_ref().filter(|_| home == Home::Own);
         let options = options.map(|options| (&options.patch, options.version));
-        admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
+        let outcome = admit(breaker, request.caller(), options, chance, now).map_err(Refused::new);
+        is_proved = breaker.config().quorum > 1;
+        outcome
     })?;
     let counter = if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
     counter.add(1);
     if admission.permit.is_none() {
         denials::note(|| call.db(), Refuser::Breaker, request.key);
     }
-    if let Some(permit) = &mut admission.permit {
+    if let Some(permit) = admission.permit.as_mut().filter(|_| is_proved) {
         permit.seal = seal(request.key, permit);
     }
     Admitted::from(admission).write(&mut call.reply());
@@ -176,7 +179,9 @@ pub fn breaker_report(call: &Call<'_>, request: ReportCall<'_>) -> Result<(), Fa
     let now = clock::now();
     let correlation = request.correlation.map(|correlation| ("correlation", correlation));
     let reported = stepped(call, now, correlation.as_slice(), |breaker, _| {
-        let permit = request.permit.map(|permit| verified(request.key, permit));
+        // Who called matters to a quorum alone.
+        let is_proved = breaker.config().quorum > 1;
+        let permit = request.permit.map(|permit| if is_proved { verified(request.key, permit) } else { permit });
         Ok(report(breaker, permit, request.report, request.duration, now))
     })?;
     count(&reported);

@@ -20,14 +20,13 @@ use resil_wire::dead_letters::{
 use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Sink;
 
-use super::waiting::{settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Failure};
 use crate::clients;
 use crate::datatype::waited::Live;
 use crate::info::{Counter, counters};
 use crate::key::Key;
 use crate::machines::ServerMachine;
-use crate::waited_key::Opened;
+use crate::waited_key::{Asking, Opened, settle_grant, waiting};
 use crate::{blocked_clients, clock, config, server, sessions};
 
 type Step<V> = Stepped<Ledgers, V>;
@@ -106,28 +105,21 @@ pub fn dlq_take(
     if waiting.is_some() {
         call.require_memory()?;
     }
-    let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let count = usize::try_from(count).unwrap_or(TAKE_MAX).min(TAKE_MAX);
     let request = TakeRequest { lease, count, meta: meta.into(), bind_to };
-    let taken = opened.step(call, now, &[], |key, setting| take(key, token, request, waiting, setting));
+    let asking = Asking { wait, waiting, bind_to, lease };
+    let taken = opened.ask(call, now, asking, |key, setting| take(key, token, request, waiting, setting));
     match taken {
         Decision::Granted(taken) => {
             Ledgers::counters().granted.add(1);
             counters().ledgers.taken.add(taken.entries.len() as u64);
-            settle_grant(name.as_ref(), bind_to, taken.fence, lease, now);
             TakenReply::from(taken).write(&mut call.reply());
         }
         Decision::Refused(nothing) => {
             Ledgers::counters().denied.add(1);
             TakenReply::nothing(nothing).write(&mut call.reply());
         }
-        Decision::Queued => {
-            Ledgers::counters().waited.add(1);
-            if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, wait, id, name);
-            }
-        }
-        Decision::Conflict => {}
+        Decision::Queued | Decision::Conflict => {}
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use resil_core::guard::{
     mended_limit, show,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::waited::{Decision, Waiting};
+use resil_core::Span;
+use resil_core::waited::Decision;
 use resil_core::window::Window;
 use resil_wire::Refused;
 use resil_wire::guard::{GuardEnterCall, GuardEntered, GuardExitCall, GuardExited, write_guard_state};
@@ -13,7 +14,6 @@ use resil_wire::policy::no_policy;
 
 use super::dead_letters::random;
 use super::gcra::read_tiers;
-use super::waiting::{settle_grant, wait_for_reply, waiting};
 use crate::apply::{edit_plain, publish_plain, publish_tiers, store_tiers};
 use crate::call::{Call, Failure};
 use crate::datatype::Value;
@@ -25,7 +25,7 @@ use crate::edge::replication::notify;
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
-use crate::waited_key::Opened;
+use crate::waited_key::{Asking, Opened, waiting};
 use crate::{blocked_clients, clock, cluster, fences, guard_events, queues};
 
 pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), Failure> {
@@ -34,17 +34,10 @@ pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), F
     let asked = request.request(random());
     let Some(name) = request.subject else {
         let waiting = waiting(call, request.wait, WAITERS_CEILING)?;
-        let name = (waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+        // A ticket is bound to no connection.
+        let asking = Asking { wait: request.wait, waiting, bind_to: None, lease: Span::ZERO };
         let entered =
-            opened.step(call, now, &[], |key, setting| enter(key, request.owner, asked, None, waiting, setting));
-        if let (Decision::Granted(admitted), Some(name)) = (&entered, &name) {
-            settle_grant(Some(name), None, admitted.ticket, admitted.lease, now);
-        }
-        if let (Decision::Queued, Some(Waiting { id, .. }), Some(name)) = (&entered, waiting, name) {
-            Guards::counters().waited.add(1);
-            wait_for_reply(call, request.wait, id, name);
-            return Ok(());
-        }
+            opened.ask(call, now, asking, |key, setting| enter(key, request.owner, asked, None, waiting, setting));
         return reply(call, entered);
     };
     if !cluster::in_one_slot(request.key, name) {

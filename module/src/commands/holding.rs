@@ -4,7 +4,7 @@ use resil_core::lock::{
     Busy, Claim, Holding, LOCK, LockRequest, Locks, Raise, Raised, Released, acquire, could_take, lives, raise,
     release, renew,
 };
-use resil_core::waited::{Binding, Decision, Grant, Renewed, Waiting};
+use resil_core::waited::{Binding, Decision, Grant, Renewed};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
@@ -13,12 +13,12 @@ use resil_wire::holding::{
 };
 use resil_wire::lock::refused_raise;
 
-use super::waiting::{read, settle_grant, wait_for_reply, waiting};
+use super::reading::read;
 use crate::call::{Call, Failure, ReplySink};
 use crate::denials::{self, Refuser};
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
-use crate::waited_key::Opened;
+use crate::waited_key::{Asking, Opened, settle_grant, waiting};
 use crate::{blocked_clients, clock, config, fences, pending, sessions};
 
 /// What an owner asks for.
@@ -65,14 +65,13 @@ pub fn ask<const L: bool, R>(
             return Err(Failure::OutOfMemory);
         }
     }
-    let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let request = LockRequest { claim, lease, meta: meta.into(), bind_to };
-    let acquired = opened.step(call, now, &[], |key, setting| acquire(key, owner, request, waiting, setting));
+    let asking = Asking { wait, waiting, bind_to, lease };
+    let acquired = opened.ask(call, now, asking, |key, setting| acquire(key, owner, request, waiting, setting));
     let counters = Holding::<L>::counters();
     match acquired {
         Decision::Granted(grant) => {
             counters.granted.add(1);
-            settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
             write(&granted(grant), &mut call.reply());
         }
         Decision::Refused(busy) => {
@@ -81,12 +80,7 @@ pub fn ask<const L: bool, R>(
             denials::note(|| call.db(), refuser, call.key_name(0)?);
             write(&refused(busy), &mut call.reply());
         }
-        Decision::Queued => {
-            counters.waited.add(1);
-            if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, wait, id, name);
-            }
-        }
+        Decision::Queued => {}
         Decision::Conflict => {
             let text = "a SHARED holder cannot become exclusive while others hold or wait; release the lock first";
             return Err(Refused::with_code("DEADLOCK", text).into());

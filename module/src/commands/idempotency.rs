@@ -14,12 +14,12 @@ use resil_wire::idempotency::{
 };
 use resil_wire::reply::Sink;
 
-use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
+use super::reading::read;
 use crate::call::{Call, Failure};
 use crate::info::counters;
 use crate::machines::ServerMachine;
 use crate::queues;
-use crate::waited_key::Opened;
+use crate::waited_key::{Asking, Opened, settle_grant, waiting};
 use crate::{blocked_clients, clock, config, fences, sessions};
 
 pub fn idemp_begin(
@@ -40,25 +40,19 @@ pub fn idemp_begin(
         call.require_memory()?;
     }
     let waiting = waiting(call, wait, WAITERS_CEILING)?;
-    let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
-    let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
+    let asking = Asking { wait, waiting, bind_to, lease };
+    let begun = opened.ask(call, now, asking, |key, setting| begin(key, token, request, waiting, setting));
     match begun {
         Decision::Granted(run) => {
             Idempotency::counters().granted.add(1);
-            settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
             BegunReply::from(run).write(&mut call.reply());
         }
         Decision::Refused(settled) => {
             count(&settled);
             BegunReply::from(settled).write(&mut call.reply());
         }
-        Decision::Queued => {
-            Idempotency::counters().waited.add(1);
-            if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, wait, id, name);
-            }
-        }
+        Decision::Queued => {}
         Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),
     }
     Ok(())
@@ -105,6 +99,29 @@ pub fn idemp_abort(call: &Call<'_>, TokenCall { token, .. }: TokenCall<'_>) -> R
     let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
     count_lost(lost);
     write_given_up("ABORTED", lost, &mut call.reply());
+    Ok(())
+}
+
+/// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
+pub fn renew_token<M: ServerMachine>(
+    call: &Call<'_>,
+    request: TokenRenewCall<'_>,
+    renew: impl FnOnce(&mut WaitedKey<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
+) -> Result<(), Failure> {
+    let TokenRenewCall { token, lease, bind, .. } = request;
+    let bind_to = sessions::target(call, bind)?;
+    let now = clock::now();
+    let opened = Opened::<M>::open(call, call.string(0)?)?;
+    let name = (bind_to.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+    let renewed = opened.step(call, now, &[], |key, setting| renew(key, token, lease, setting));
+    match &renewed {
+        Renewed::Granted(grant) => {
+            M::counters().renewed.add(1);
+            settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
+        }
+        Renewed::Lost(_) => M::counters().stale.add(1),
+    }
+    RenewedReply::from(renewed).write(&mut call.reply());
     Ok(())
 }
 

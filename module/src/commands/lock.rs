@@ -8,7 +8,7 @@ use resil_wire::lock::{AcquireCall, Acquired, BreakCall, LockRenewCall};
 use resil_wire::reply::Sink;
 
 use super::holding::{Request, ask, raise_holding, renew_holding};
-use super::waiting::read;
+use super::reading::read;
 use crate::call::{Call, Failure};
 use crate::machines::ServerMachine;
 use crate::queues::KeyName;

@@ -16,9 +16,9 @@ pub mod overview;
 #[rustfmt::skip] // as it is generated
 mod pages;
 pub mod policy;
+pub mod reading;
 pub mod single_flight;
 pub mod throttle;
-pub mod waiting;
 pub mod window;
 
 use redis_module::raw;

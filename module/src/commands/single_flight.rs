@@ -20,7 +20,8 @@ use resil_wire::single_flight::{
     PublishCall, Published as PublishedReply, SeenMany, SetCall, write_info,
 };
 
-use super::waiting::{read, read_at, renew_token, settle_grant, wait_for_reply, waiting};
+use super::idempotency::renew_token;
+use super::reading::{read, read_at};
 use crate::apply::{edit_plain, publish_plain};
 use crate::call::{Call, Failure};
 use crate::datatype::Value;
@@ -29,7 +30,7 @@ use crate::edge::replication::notify;
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
-use crate::waited_key::Opened;
+use crate::waited_key::{Asking, Opened, waiting};
 use crate::{blocked_clients, clock, cluster, fences, queues, server, sessions};
 
 pub fn sflight_join(call: &Call<'_>, request: JoinCall<'_>) -> Result<(), Failure> {
@@ -48,17 +49,16 @@ pub fn sflight_join(call: &Call<'_>, request: JoinCall<'_>) -> Result<(), Failur
         call.require_memory()?;
     }
     let waiting = waiting(call, wait, WAITERS_CEILING)?;
-    let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     if let Some(cache_name) = &mut cache_name {
         cache_name.begin(call, now)?;
     }
     let known = cache_name.as_ref().map(CacheName::known);
     let request = LeadRequest { lease, bind_to, generation: known.map_or(0, Generations::current), early };
-    let joined = opened.step(call, now, &[], |key, setting| join(key, token, request, waiting, known, setting));
+    let asking = Asking { wait, waiting, bind_to, lease };
+    let joined = opened.ask(call, now, asking, |key, setting| join(key, token, request, waiting, known, setting));
     match joined {
         Decision::Granted(lead) => {
             Flights::counters().granted.add(1);
-            settle_grant(name.as_ref(), bind_to, lead.fence, lease, now);
             JoinedReply::from(lead).write(&mut call.reply());
         }
         Decision::Refused(seen) => {
@@ -66,13 +66,7 @@ pub fn sflight_join(call: &Call<'_>, request: JoinCall<'_>) -> Result<(), Failur
             JoinedReply::from(seen).write(&mut call.reply());
         }
         // Every request fits a flight.
-        Decision::Conflict => {}
-        Decision::Queued => {
-            Flights::counters().waited.add(1);
-            if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, wait, id, name);
-            }
-        }
+        Decision::Queued | Decision::Conflict => {}
     }
     Ok(())
 }

@@ -24,6 +24,7 @@
 
 mod cluster;
 mod command;
+mod counting;
 mod flavor;
 mod folder;
 mod lifecycle;

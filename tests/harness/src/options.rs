@@ -32,6 +32,7 @@ pub struct Options {
     pub(crate) is_cluster: bool,
     pub(crate) is_under_valgrind: bool,
     pub(crate) is_measured: bool,
+    pub(crate) is_counted: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -110,6 +111,12 @@ impl Options {
     pub fn under_valgrind(mut self) -> Self {
         self.is_under_valgrind = true;
         self.config("rdbcompression", "no")
+    }
+
+    /// Counts instructions (`Server::count`), about fifty times slower.
+    pub fn counted(mut self) -> Self {
+        self.is_counted = true;
+        self.measured()
     }
 
     pub(crate) fn chosen_flavor(&self) -> Flavor {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use redis::{Client, Connection, RedisResult};
 use tempfile::TempDir;
 
+use crate::counting;
 use crate::flavor::Flavor;
 use crate::memory;
 use crate::options::{Options, quoted};
@@ -35,6 +36,7 @@ pub struct Server {
     is_cluster: bool,
     is_under_valgrind: bool,
     is_measured: bool,
+    is_counted: bool,
     /// Absent between a stop and the next start.
     pub(crate) process: Option<Process>,
 }
@@ -69,9 +71,10 @@ impl Server {
             Some(path) => Folder::Given(path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()))),
             None => Folder::Own(TempDir::with_prefix("resil-").expect("a folder for the server")),
         };
-        let Options { is_cluster, is_under_valgrind, is_measured, .. } = options;
+        let Options { is_cluster, is_under_valgrind, is_measured, is_counted, .. } = options;
+        let (ports, process) = (Ports::free(), None);
         let mut server =
-            Self { flavor, folder, ports: Ports::free(), is_cluster, is_under_valgrind, is_measured, process: None };
+            Self { flavor, folder, ports, is_cluster, is_under_valgrind, is_measured, is_counted, process };
         fs::write(server.config_path(), server.config_text(&options)).expect("the folder is writable");
         server.launch();
         server
@@ -180,17 +183,18 @@ impl Server {
             args.extend(["--cluster-port".into(), self.ports.cluster_bus.to_string()]);
         }
         let program = self.flavor.program();
-        let process = if self.is_under_valgrind {
-            let args = memory::under_valgrind(program, args, self.dir());
-            Process::spawn(Path::new("valgrind"), &args, memory::fill(), &self.log_path())
+        let fill = if self.is_measured { &[] } else { memory::fill() };
+        let (program, args) = if self.is_under_valgrind {
+            (Path::new("valgrind"), memory::under_valgrind(program, args, self.dir()))
+        } else if self.is_counted {
+            (Path::new("valgrind"), counting::under_callgrind(program, args, self.dir()))
         } else {
-            let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
-            let fill = if self.is_measured { &[] } else { memory::fill() };
-            Process::spawn(program, &args, fill, &self.log_path())
+            (program, args.into_iter().map(OsString::from).collect())
         };
+        let process = Process::spawn(program, &args, fill, &self.log_path());
         let process =
             process.map_err(|error| Trouble::Other(format!("{} did not start: {error}", program.display())))?;
-        let bound = if self.is_under_valgrind { VALGRIND_READY_BOUND } else { READY_BOUND };
+        let bound = if self.is_under_valgrind || self.is_counted { VALGRIND_READY_BOUND } else { READY_BOUND };
         let deadline = Instant::now() + bound;
         while !self.answers(&process) {
             if let Some(status) = process.ended() {
