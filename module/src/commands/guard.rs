@@ -1,11 +1,11 @@
 //! `RES.GUARD` and its subcommands.
 
+use resil_core::Span;
 use resil_core::guard::{
     Admitted, EnterRefusal, Exited, Guards, LimitRule, Subject, SubjectChange, SubjectLimit, enter, exit, limit_of,
     mended_limit, show,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::Span;
 use resil_core::waited::Decision;
 use resil_core::window::Window;
 use resil_wire::Refused;
