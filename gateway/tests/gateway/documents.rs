@@ -1,5 +1,6 @@
 //! What callers write, at its worst: depth, bombs, odd bytes, numbers out of bounds, two writers at once.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use http::{Method, Request, StatusCode};
@@ -50,6 +51,51 @@ async fn no_document_breaks_the_gateway() {
     let update = proto::UpdatePolicyRequest { name: "p".into(), document: "[".repeat(4_000_000), ..Default::default() };
     assert!(scene.grpc.clone().update_policy(update).await.is_err());
     assert_eq!(scene.get("/livez").await.0, StatusCode::OK);
+}
+
+/// CPU time of this thread: what other threads do, and what else the machine does, is not counted.
+fn own_cpu() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    Duration::from_nanos(told.split(' ').next().and_then(|first| first.parse().ok()).expect("nanoseconds"))
+}
+
+/// Calls and the connection to Redis share the threads of requests. Here there is one, and a task that looks what the others take in between.
+#[tokio::test]
+async fn a_large_document_is_read_beside_the_calls() {
+    let server = Server::fresh();
+    let scene = Scene::on(&server, "").await;
+    let document: String = (0..5_000).map(|at| format!("key{at}: {{ a: [x, y], b: {at} }}\n")).collect();
+    let begun = own_cpu();
+    serde_saphyr::from_str::<Value>(&document).expect("YAML");
+    let reading = own_cpu().saturating_sub(begun);
+    let longest = AtomicU64::new(0);
+    let looking = async {
+        let mut last = own_cpu();
+        loop {
+            tokio::task::yield_now().await;
+            let now = own_cpu();
+            longest.fetch_max(now.saturating_sub(last).as_nanos().try_into().expect("short"), Relaxed);
+            last = now;
+        }
+    };
+    let because = json!({"document": document, "actor": "ann", "reason": "test"});
+    let asking = async {
+        for path in ["/api/policies/check", "/api/policies/strict/diff", "/api/policies/strict"] {
+            let (status, told) = scene.post(path, &because).await;
+            assert!(status == StatusCode::OK || status == StatusCode::BAD_REQUEST, "{path}: {status} {told:.300}");
+            let held = Duration::from_nanos(longest.swap(0, Relaxed));
+            assert!(held < reading / 2, "{path} held the thread for {held:?}; reading takes {reading:?}");
+        }
+        let update = proto::UpdatePolicyRequest { name: "strict".into(), document: document.clone(), ..Default::default() };
+        let status = scene.grpc.clone().update_policy(update).await.expect_err("no policy has such fields");
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        let held = Duration::from_nanos(longest.load(Relaxed));
+        assert!(held < reading / 2, "UpdatePolicy held the thread for {held:?}; reading takes {reading:?}");
+    };
+    tokio::select! {
+        () = asking => {}
+        () = looking => {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,6 +101,29 @@ fn the_samples_of_deploy_are_valid() {
     let compose: serde_json::Value =
         serde_saphyr::from_str(&own("compose.yaml")).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(compose["services"]["gateway"]["command"][0], "serve");
+    // What compose takes from this machine is here, but for the module and the secrets, which its first lines ask for.
+    let mounted = ["gateway", "redis"].map(|service| compose["services"][service]["volumes"].clone());
+    let mounted = mounted.iter().flat_map(|volumes| volumes.as_array().expect("volumes"));
+    let sources: Vec<&str> = mounted.filter_map(|volume| volume.as_str()?.split(':').next()).collect();
+    assert!(sources.contains(&"../../target/release/libresil.so"), "{sources:?}");
+    for file in sources.iter().filter_map(|source| source.strip_prefix("./")) {
+        own(file);
+    }
+    let build = &compose["services"]["gateway"]["build"];
+    assert_eq!((build["context"].as_str(), build["dockerfile"].as_str()), (Some("../.."), Some("deploy/gateway/Containerfile")));
+    assert!(read("Cargo.toml").contains("\"gateway\""), "the context is the workspace");
+    // The container file: the program that cargo makes, started as the manifests start it, as a user without rights, on the ports there are.
+    let container = own("Containerfile");
+    let words = |key: &str| -> Vec<String> {
+        let lines = container.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        lines.flat_map(str::split_whitespace).map(|word| word.trim_matches(['[', ']', '"']).to_owned()).collect()
+    };
+    assert_eq!(words("RUN"), ["cargo", "build", "--release", "-p", env!("CARGO_PKG_NAME")]);
+    assert!(words("COPY").contains(&"/src/target/release/resil-gateway".to_owned()), "{:?}", words("COPY"));
+    assert_eq!((words("ENTRYPOINT"), words("CMD")), (vec!["/usr/local/bin/resil-gateway".to_owned()], vec!["serve".to_owned()]));
+    assert!(words("FROM").last().is_some_and(|base| base.ends_with(":nonroot")), "{:?}", words("FROM"));
+    assert_eq!(words("EXPOSE"), [config.grpc.port, config.http.port].map(|port| port.to_string()));
+    assert_eq!(words("ENV"), ["RESILIENCE_HOST=0.0.0.0"]);
     let unit = own("resil-gateway.service");
     for line in ["KillSignal=SIGTERM", "TimeoutStopSec=45", "ExecStart=/usr/local/bin/resil-gateway serve --config"] {
         assert!(unit.contains(line), "{line}");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use resil::policies::FollowedPolicy;
 use resil::policy::{CallSettings, Class, Priority, retry_all};
-use resil::{Client, Code, Error, Failure};
-use resil_harness::{Relay, Server, ok};
+use resil::{Client, Code, ConnectSettings, Error, Failure};
+use resil_harness::{Cluster, Options, Relay, Server, ok};
 
 use crate::followed_policy_abuse::counted;
 
@@ -310,6 +310,38 @@ fn a_report_is_sent_though_the_callers_runtime_ends() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Commands to a node may overtake each other there. The connection is kept on the only thread there is, so what was handed in and not
+/// waited for is not sent while this test asks.
+#[tokio::test]
+async fn in_a_cluster_a_call_ends_after_its_report_is_counted() {
+    let cluster = Cluster::start(3, Options::default());
+    let node = cluster.node_for_key(KEY);
+    // Another node: the way to the key is found by the client.
+    let seed = cluster.nodes().iter().find(|seed| seed.port() != node.port()).expect("three nodes");
+    let client = ConnectSettings::new(format!("redis+cluster://127.0.0.1:{}", seed.port()))
+        .runtime(tokio::runtime::Handle::current())
+        .connect()
+        .await
+        .unwrap();
+    client.policies().set("pay", ONE_PLACE).await.unwrap();
+    let policy = client.policy("pay").await.unwrap();
+    for number in 0..20 {
+        let ended = policy.call(retry_all, || async { Ok::<_, &str>(counted(node, "active")) }).await;
+        assert_eq!(ended, Ok(1), "call {number} has the place");
+        assert_eq!(counted(node, "active"), 0, "its place is free after call {number}");
+        let ignored = policy.call(|_: &&str| Class::Ignore, || async { Err::<(), _>("nothing new") }).await;
+        assert_eq!(ignored, Err(Failure::Inner("nothing new")), "call {number}");
+        assert_eq!(counted(node, "active"), 0, "also after a failure that is none, {number}");
+    }
+    client.policies().set("shop", r#"{"breaker":{"consecutiveFailures":1}}"#).await.unwrap();
+    let policy = client.policy("shop").await.unwrap();
+    let failed = policy.call(|_: &&str| Class::Permanent, || async { Err::<(), _>("wrong") }).await;
+    assert_eq!(failed, Err(Failure::Inner("wrong")));
+    let key = "resil:policy:{shop}";
+    let entered = raw(cluster.node_for_key(key), &["RES.GUARD", "ENTER", key, "raw-1"]);
+    assert!(entered.contains("REFUSED") && entered.contains("breaker"), "{entered}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,7 @@ test("the keyboard alone reaches every view, and each is accessible", async () =
   await watched.go();
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Skip to the content");
+  let times = 0;
   for (const name of VIEWS) {
     await tabTo(page, new RegExp(`^${name}`));
     await page.keyboard.press("Enter");
@@ -55,9 +56,15 @@ test("the keyboard alone reaches every view, and each is accessible", async () =
     assert.equal(await page.title(), `${name} · Resil`);
     assert.equal(await page.locator(".problem").count(), 0, `${name} has a problem: ${await page.locator(".problem").allTextContents()}`);
     await watched.axe(name);
+    for (const time of await page.locator("main time").all()) {
+      assert.match(await time.innerText(), /^(now|.+ ago|in .+)$/, `${name}: times are relative`);
+      assert.match((await time.getAttribute("title")) ?? "", /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC/, `${name}: with the exact one on hover`);
+      times += 1;
+    }
     await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
     await page.evaluate(() => document.querySelector<HTMLElement>(".skip")?.focus());
   }
+  assert.ok(times > 0 || real !== undefined, "some views have times");
   await page.locator(".connection.live").waitFor();
   watched.clean("tour");
   await page.close();
