@@ -15,16 +15,16 @@ const WATCHERS: usize = 50;
 const TRANSITIONS: usize = 1_000;
 const CUTS: usize = 4;
 
-/// What a watcher was told, checked as it comes. Ends at generation `last`.
+/// What a watcher heard, checked as it comes. Ends at generation `last`.
 async fn watched(
     mut stream: tonic::Streaming<proto::WatchCircuitStateResponse>,
     mut last: tokio::sync::watch::Receiver<u64>,
 ) -> (Vec<u64>, usize) {
-    let mut told: Vec<u64> = Vec::new();
+    let mut reported: Vec<u64> = Vec::new();
     let (mut known, mut gaps, mut is_first, mut after_gap) = (0, 0, true, false);
     loop {
         if *last.borrow_and_update() != 0 && known >= *last.borrow() && !after_gap {
-            return (told, gaps);
+            return (reported, gaps);
         }
         let next = tokio::select! {
             next = tokio::time::timeout(Duration::from_secs(30), stream.next()) => next.expect("a message in time"),
@@ -43,7 +43,7 @@ async fn watched(
                 assert_eq!(moved.previous_generation, known, "each begins where the one before ended");
                 assert_ne!(moved.previous, moved.state);
                 known = moved.generation;
-                told.push(known);
+                reported.push(known);
             }
             Event::Gap(gap) => {
                 assert_eq!(gap.last_generation, known);
@@ -90,23 +90,26 @@ async fn fifty_watchers_see_a_thousand_transitions_once_and_in_order() {
             is_cut = false;
         }
     }
-    // A watcher that is in a gap at the end is told the state as it is.
+    // A watcher that is in a gap at the end gets the state as it is.
     over.send_replace(*generations.last().expect("some"));
     let mut sums = (0, 0);
     while let Some(watched) = watchers.join_next().await {
-        let (told, gaps) = watched.expect("a watcher");
+        let (reported, gaps) = watched.expect("a watcher");
         let mut real = generations.iter();
-        assert!(told.iter().all(|told| real.any(|real| real == told)), "every one is real, in order, and once");
+        assert!(
+            reported.iter().all(|reported| real.any(|real| real == reported)),
+            "every one is real, in order, and once"
+        );
         assert!(gaps <= CUTS, "{gaps} gaps for {CUTS} cuts");
-        assert!(gaps > 0 || told.len() >= TRANSITIONS - 1, "without a gap nothing is missing: {}", told.len());
-        sums = (sums.0 + told.len(), sums.1 + gaps);
+        assert!(gaps > 0 || reported.len() >= TRANSITIONS - 1, "without a gap nothing is missing: {}", reported.len());
+        sums = (sums.0 + reported.len(), sums.1 + gaps);
     }
-    println!("{} transitions told, {} gaps, of {WATCHERS} watchers and {TRANSITIONS} transitions", sums.0, sums.1);
-    assert!(sums.0 > WATCHERS * TRANSITIONS * 3 / 4, "most are told: {}", sums.0);
+    println!("{} transitions reported, {} gaps, of {WATCHERS} watchers and {TRANSITIONS} transitions", sums.0, sums.1);
+    assert!(sums.0 > WATCHERS * TRANSITIONS * 3 / 4, "most are reported: {}", sums.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_cuts_every_transition_is_told() {
+async fn without_cuts_every_transition_is_reported() {
     let server = Server::fresh();
     let scene = Scene::on(&server, "").await;
     let request = proto::WatchCircuitStateRequest { name: "strict".into() };
@@ -170,7 +173,7 @@ async fn a_watch_ends_when_the_gateway_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_memory_transitions_are_told_too() {
+async fn on_memory_transitions_are_reported_too() {
     let scene = Scene::start("memory://watch-memory", "").await;
     let request = proto::WatchCircuitStateRequest { name: "bank".into() };
     let mut stream = scene.grpc.clone().watch_circuit_state(request).await.expect("a stream").into_inner();
