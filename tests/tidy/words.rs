@@ -130,7 +130,7 @@ fn the_words_are_those_of_the_glossary() {
 }
 
 #[test]
-fn a_word_is_found_in_prose_and_in_names_and_not_inside_of_others() {
+fn a_word_is_found_in_prose_and_names_whole() {
     assert_eq!(occurrences("A seat. take_seat(Seat) seated", "seat"), 3);
     assert_eq!(occurrences("silent, lent", "lent"), 1);
     assert_eq!(occurrences("fn a_caller_first_in_line() // is the first in line.", "first in line"), 2);
