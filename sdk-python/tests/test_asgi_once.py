@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import resil
-from asgi_scene import PATIENCE, Shop, asked, key, served, user
+from asgi_scene import PATIENCE, Shop, key, served, user
 from resil.asgi import IdempotencyMiddleware, Request
 
 

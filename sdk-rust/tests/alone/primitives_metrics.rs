@@ -116,8 +116,8 @@ async fn idempotent_calls_are_counted_once_each_by_how_they_ended() {
         ("resil_idempotent_calls_total{name=pay,outcome=ran}", 1.0),
         ("resil_idempotent_calls_total{name=pay,outcome=replayed}", 1.0),
         ("resil_idempotent_run_seconds{name=pay}", 2.0),
-        ("resil_once_total{name=pay,reply=again}", 1.0),
-        ("resil_once_total{name=pay,reply=first}", 1.0),
+        ("resil_once_total{name=pay,answer=again}", 1.0),
+        ("resil_once_total{name=pay,answer=first}", 1.0),
     ]);
 }
 
