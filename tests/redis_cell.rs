@@ -199,12 +199,12 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn throttle_answers_as_redis_cell_does(limit in whole(), calls in calls()) {
+    fn throttle_replies_as_redis_cell_does(limit in whole(), calls in calls()) {
         play(&limit, &calls, 0)?;
     }
 
     #[test]
-    fn throttle_answers_as_redis_cell_does_for_intervals_it_rounds(limit in fractional(), calls in calls()) {
+    fn throttle_replies_as_redis_cell_does_for_intervals_it_rounds(limit in fractional(), calls in calls()) {
         play(&limit, &calls, 100)?;
     }
 }

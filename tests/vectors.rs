@@ -79,10 +79,10 @@ fn every_vector_holds_on_a_server() {
 #[tokio::test]
 async fn every_vector_holds_through_the_sdk_in_memory() {
     let client = resil::connect("memory://").await.expect("memory is always there");
-    play_all("rust-memory", |words, now_us| told(raw_at(&client, words, now_us)));
+    play_all("rust-memory", |words, now_us| reported(raw_at(&client, words, now_us)));
 }
 
-/// The same, encoded for a server, whose reply is read into a typed answer. Its clock is driven beside the client.
+/// The same, encoded for a server, whose reply is read into a typed reply. Its clock is driven beside the client.
 #[test]
 fn every_vector_holds_through_the_sdk_on_a_server() {
     let server = server_with_a_clock();
@@ -91,11 +91,11 @@ fn every_vector_holds_through_the_sdk_on_a_server() {
     let mut driver = server.connect();
     play_all("rust-server", |words, now_us| {
         set_clock(&mut driver, now_us);
-        told(runtime.block_on(raw(&client, words)))
+        reported(runtime.block_on(raw(&client, words)))
     });
 }
 
-fn told(got: Result<Value, Error>) -> Result<serde_json::Value, String> {
+fn reported(got: Result<Value, Error>) -> Result<serde_json::Value, String> {
     let value = got.map_err(|error| format!("{} {error}", error.code().text()))?;
     json_of_ours(&value).ok_or_else(|| format!("a reply of another kind: {value:?}"))
 }

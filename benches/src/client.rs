@@ -61,7 +61,7 @@ impl Client {
         self.received.clear();
         let mut lines_missing = times * tells.len();
         while lines_missing > 0 {
-            let len = self.connections[turn].read(&mut self.chunk).expect("the server answers");
+            let len = self.connections[turn].read(&mut self.chunk).expect("the server replies");
             assert!(len > 0, "the server closed the connection");
             let chunk = &self.chunk[..len];
             self.received.extend_from_slice(chunk);

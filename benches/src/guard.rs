@@ -68,7 +68,7 @@ fn send(connection: &mut Connection, commands: &[Vec<String>]) -> Vec<Value> {
         });
         bytes.extend_from_slice(&command.get_packed_command());
     }
-    let replies = connection.req_packed_commands(&bytes, 0, commands.len()).expect("the server answers");
+    let replies = connection.req_packed_commands(&bytes, 0, commands.len()).expect("the server replies");
     replies.into_iter().map(|value| value.extract_error().expect("a reply that is no error")).collect()
 }
 

@@ -1,4 +1,4 @@
-//! One connection that says a command and waits for its answer, however long.
+//! One connection that says a command and waits for its reply, however long.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ impl Line {
     pub fn hear(&mut self, expected: Reply) -> bool {
         for number in 0..expected.lines {
             self.line.clear();
-            let len = self.stream.read_until(b'\n', &mut self.line).expect("the server answers");
+            let len = self.stream.read_until(b'\n', &mut self.line).expect("the server replies");
             let text = String::from_utf8_lossy(&self.line);
             assert!(len > 0 && !text.starts_with('-'), "the server answered {:?}", text.trim_end());
             if number == expected.telling_line && !text.starts_with(expected.starts_with) {

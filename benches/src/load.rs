@@ -119,7 +119,7 @@ pub struct Call {
     bytes: Vec<u8>,
     /// Where the digits of a key start in `bytes`.
     digits_at: Vec<usize>,
-    /// Where a sequence number starts, and the last letter of who sends it.
+    /// Where a sequence number starts, and the last letter of its sender.
     sequence_at: Option<usize>,
     sender_at: Option<usize>,
     /// Where each command ends in `bytes`.

@@ -88,7 +88,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, _: &DoctorArgs) -> Resu
         Err(Failure::Unreachable(text)) => {
             match text.contains("module") {
                 true => {
-                    findings.add("server", Level::Ok, "it answers");
+                    findings.add("server", Level::Ok, "it replies");
                     findings.add(
                         "module",
                         Level::Fail,
@@ -177,7 +177,7 @@ async fn server(operator: &Operator, findings: &mut Findings) {
             };
             let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
             match major >= OLDEST {
-                true => (Level::Ok, format!("{name} {version} answers")),
+                true => (Level::Ok, format!("{name} {version} replies")),
                 false => (Level::Fail, format!("{name} {version}: Resil needs Redis 7.0 or Valkey 8")),
             }
         }),

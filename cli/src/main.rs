@@ -124,7 +124,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Who wants JSON gets it before the arguments are understood, too.
+        // A caller that wants JSON gets it before the arguments are understood, too.
         Err(error) if error.use_stderr() && std::env::args_os().any(|word| word == "--json") => {
             let text = error.render().to_string();
             return Failure::Usage(text.trim_start_matches("error: ").trim_end().to_owned()).report(true);

@@ -155,7 +155,7 @@ pub fn paint(line: &mut String, text: &str, tone: Tone, has_colors: bool) {
     }
 }
 
-/// Where the answer goes.
+/// Where the reply goes.
 #[derive(Clone, Copy)]
 pub struct Output {
     pub is_json: bool,
@@ -173,7 +173,7 @@ impl Output {
         Self { is_json: args.json, has_colors: has_colors && !args.json }
     }
 
-    /// What is worth knowing beside the answer, on standard error: a sentence that is safe already.
+    /// What is worth knowing beside the reply, on standard error: a sentence that is safe already.
     pub fn notice(&self, text: &str) {
         let line = match self.is_json {
             true => safe_json(&json!({ "notice": text }).to_string()),
@@ -244,7 +244,7 @@ impl Output {
     }
 }
 
-/// Characters that a terminal, or the order of a line, obeys.
+/// Characters that a terminal, or the order of a queue, obeys.
 fn is_hidden(c: char) -> bool {
     let is_format =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
@@ -345,9 +345,9 @@ pub fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
     }
     write!(err, "{question}? [y/N] ")?;
     err.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    match answer.trim() {
+    let mut reply = String::new();
+    std::io::stdin().read_line(&mut reply)?;
+    match reply.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::Refused("nothing was changed".to_owned())),
     }

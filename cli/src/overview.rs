@@ -150,7 +150,7 @@ fn camel(name: &str) -> String {
     text
 }
 
-/// Fails if nodes of a cluster did not answer: what was shown is not all there is.
+/// Fails if nodes of a cluster did not reply: what was shown is not all there is.
 pub fn all_nodes(operator: &Operator) -> Result<(), Failure> {
     match operator.lost_nodes().as_slice() {
         [] => Ok(()),

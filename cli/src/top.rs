@@ -46,7 +46,7 @@ pub struct Picture {
     pub locks: Vec<OverviewRow>,
     pub ledgers: Vec<OverviewRow>,
     pub denied: Vec<OverviewRow>,
-    /// Nodes of a cluster that did not answer, and why.
+    /// Nodes of a cluster that did not reply, and why.
     pub lost: Vec<(String, String)>,
 }
 
@@ -128,7 +128,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, args: &TopArgs) -> Resu
                 picture = seen;
             }
             Ok(Err(error)) => trouble = Some(error.to_string()),
-            Err(_) => trouble = Some("the server does not answer in time".to_owned()),
+            Err(_) => trouble = Some("the server does not reply in time".to_owned()),
         }
         let (width, height) = terminal.size();
         let lines = draw(&picture, trouble.as_deref(), output.has_colors, args.rows, Some((width, height)));

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_fence_of_a_majority_is_raised_at_the_others() {
+    fn the_highest_fence_of_a_majority_is_raised_elsewhere() {
         let mut lock = Acquisition::begin(5, LEASE, at(0));
         lock.asked(4, granted(7));
         lock.asked(0, granted(9));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_takes_a_majority_of_grants_that_do_not_exceed_it() {
+    fn a_fence_takes_a_majority_of_grants_not_above_it() {
         let mut lock = Acquisition::begin(3, LEASE, at(0));
         lock.asked(0, granted(9_000));
         lock.asked(1, granted(7));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_comes_when_its_lease_is_over_is_none() {
+    fn a_lock_that_comes_after_its_lease_is_none() {
         let mut lock = Acquisition::begin(3, LEASE, at(0));
         (0..3).for_each(|server| lock.asked(server, granted(9)));
         assert_eq!(lock.verdict(at(9_897_999)), QuorumVerdict::Held { until: at(9_898_000) });
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_came_back_is_asked_again_by_the_same_owner() {
+    fn a_server_that_came_back_is_asked_again() {
         let mut renewal = Renewal::begin(3, 9, LEASE, at(0));
         assert_eq!(renewal.raised(0, Raising::Raised), None);
         assert_eq!(renewal.raised(1, Raising::Lost(Reason::Absent)), Some(Send::Acquire));

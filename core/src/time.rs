@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_is_always_ahead_by_at_most_two_steps_and_differs_by_salt() {
+    fn a_grid_is_at_most_two_steps_ahead_and_salted() {
         for us in [0, 1, 63_999, 64_000, 1_794_798_034_889_246] {
             let at = Instant::from_us(us);
             for salt in [0, 1, 77, u64::MAX] {

@@ -16,6 +16,8 @@ mod model;
 mod promises;
 #[path = "breaker/regressions.rs"]
 mod regressions;
+#[path = "breaker/reported.rs"]
+mod reported;
 #[path = "breaker/schedule.rs"]
 mod schedule;
 #[path = "seed/mod.rs"]
@@ -24,8 +26,6 @@ mod seed;
 mod sentences;
 #[path = "breaker/service.rs"]
 mod service;
-#[path = "breaker/told.rs"]
-mod told;
 
 use proptest::prelude::*;
 

@@ -231,7 +231,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_decodes_can_be_stepped_on_at_any_instant_by_any_call(
+    fn whatever_decodes_can_be_stepped_on_by_any_call(
         bytes in tiers(),
         quotas in vec(quota(), 1..=8),
         asks in vec((ask(), instant()), 1..=20),

@@ -18,14 +18,14 @@ mod fences;
 mod grace;
 #[path = "lock/key.rs"]
 mod key;
-#[path = "lock/line.rs"]
-mod line;
 #[path = "lock/model.rs"]
 mod model;
 #[path = "lock/owners.rs"]
 mod owners;
 #[path = "lock/promises.rs"]
 mod promises;
+#[path = "lock/queue.rs"]
+mod queue;
 #[path = "lock/raise.rs"]
 mod raise;
 #[path = "lock/said.rs"]
@@ -47,7 +47,7 @@ use schedule::{calm, wild};
 proptest! {
     #![proptest_config(seed::config())]
 
-    /// Verdicts, answers, endings, fences, the queue and the next timer; on the machine, on a replica and in its bytes.
+    /// Verdicts, replies, endings, fences, the queue and the next timer; on the machine, on a replica and in its bytes.
     #[test]
     fn a_lock_does_exactly_what_the_contract_says(events in calm()) {
         beside_the_model(false, &events)?;
@@ -60,7 +60,7 @@ proptest! {
 
     /// Clocks set back, restarts, promotions, deletions.
     #[test]
-    fn whatever_happens_to_a_server_it_does_what_the_contract_says(bulkhead: bool, events in wild()) {
+    fn whatever_happens_the_server_keeps_the_contract(bulkhead: bool, events in wild()) {
         beside_the_model(bulkhead, &events)?;
     }
 }

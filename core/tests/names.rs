@@ -72,7 +72,7 @@ struct OneKey {
     flight: Flight,
     replica: Flight,
     queue: Queue<LeadRequest>,
-    /// Who leads, and when it was told so.
+    /// Who leads, and when it was notified.
     leads: Option<(Vec<u8>, u64)>,
     /// When each waiting call came, and as whom.
     waits: Vec<(u64, u64, Vec<u8>)>,
@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn an_invalidation_never_loses_to_a_load_that_began_before_it(ops in vec(op(), 1..80)) {
+    fn an_invalidation_never_loses_to_an_earlier_load(ops in vec(op(), 1..80)) {
         let mut world = World::new();
         ops.into_iter().for_each(|op| world.play(op));
     }
@@ -340,7 +340,7 @@ fn one_invalidation_costs_one_load_however_many_follow() {
 }
 
 #[test]
-fn a_follower_that_comes_after_a_clear_does_not_wait_for_the_voided_load() {
+fn a_follower_after_a_clear_skips_the_voided_load() {
     let mut world = World::new();
     assert!(matches!(world.join(0, b"first", false, false), Decision::Granted(_)));
     world.play(Op::Clear { tag: None, soft: false });
@@ -362,7 +362,7 @@ fn one_caller_loads_early_and_the_others_have_the_value() {
 }
 
 #[test]
-fn what_is_cleared_softly_is_stale_for_as_long_as_it_may_be() {
+fn what_is_cleared_softly_stays_stale_its_time() {
     for tag in [None, Some(0)] {
         let mut world = World::new();
         world.join(0, b"first", false, false);

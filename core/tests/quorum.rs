@@ -124,7 +124,7 @@ fn a_packet_that_comes_twice_or_late_in_many_orders() {
 }
 
 #[test]
-fn a_server_that_forgets_and_returns_at_once_is_found_out() {
+fn a_server_that_forgets_and_returns_is_found_out() {
     let mut world = three(2, 6 * SECOND, Budget { attempts: 2, forgets: 1, ..NONE });
     world.returns_late = false;
     let broken = sample(&world).expect_err("two majorities over one that forgot");
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn five_servers_whose_clocks_differ_grant_one_holder_at_a_time(
+    fn five_servers_with_skewed_clocks_grant_one_holder(
         clocks in vec((-SKEW_MOST..SKEW_MOST, -2..=2i64), 5),
         choices in vec(any::<u32>(), 400),
         tick in prop_oneof![Just(SECOND), Just(3 * SECOND), Just(12 * SECOND)],

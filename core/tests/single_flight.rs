@@ -43,7 +43,7 @@ proptest! {
 
     /// Clocks set back, restarts, promotions, deletions.
     #[test]
-    fn whatever_happens_to_a_server_it_does_what_the_contract_says(events in wild()) {
+    fn whatever_happens_the_server_keeps_the_contract(events in wild()) {
         beside_the_model(&events)?;
     }
 }

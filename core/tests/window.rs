@@ -16,7 +16,7 @@ use resil_core::rate_limit::{Ask, Verdict, Wait};
 use resil_core::window::{Rule, Window, step};
 use resil_core::{Instant, Span, Step};
 
-use log::{Answer, Log, Request};
+use log::{Log, Reply, Request};
 
 const SECOND_US: i64 = 1_000_000;
 const HOUR_US: i64 = 3_600 * SECOND_US;
@@ -215,14 +215,14 @@ fn play_both(rules: &[Rule], events: &[Event]) -> Result<(), TestCaseError> {
         let expected = model.call(rule.limit as usize, rule.period.as_us(), request, key.now_us);
         let (verdict, stored) = key.call(rule, ask);
         let reading = verdict.binding();
-        let answer = Answer {
+        let reply = Reply {
             granted: verdict.granted as usize,
             remaining: reading.remaining as usize,
             wait_us: exactly(reading.retry_after),
             reset_us: reading.reset_after.as_us(),
             stored,
         };
-        prop_assert_eq!(answer, expected, "{:?} of {:?} at {} on {:?}", ask, rule, key.now_us, before);
+        prop_assert_eq!(reply, expected, "{:?} of {:?} at {} on {:?}", ask, rule, key.now_us, before);
         prop_assert_eq!(reading.capacity, rule.limit);
         let kept: u64 = key.window.entries().map(|(_, cells)| cells).sum();
         prop_assert_eq!(kept, model.cells.len() as u64, "cells remembered");
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn no_span_of_one_period_ever_holds_more_than_the_limit(rule in rule(), events in steady()) {
+    fn no_period_ever_holds_more_than_the_limit(rule in rule(), events in steady()) {
         let mut admitted: Vec<(i64, u64)> = Vec::new();
         play(&[rule], &events, |key, rule, ask| {
             let (verdict, _) = key.call(rule, ask);
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn a_caller_that_waits_retry_after_and_is_alone_is_admitted_and_not_a_microsecond_earlier(
+    fn retry_after_is_exact_for_a_lone_caller(
         rules in vec(rule(), 1..=3),
         events in steady(),
     ) {
@@ -284,9 +284,9 @@ proptest! {
         })?;
     }
 
-    /// Back by any amount: a caller that waits what it is told gets in, and is told at most a period and a second.
+    /// Back by any amount: a caller that waits as it is asked to gets in, and is asked to wait at most a period and a second.
     #[test]
-    fn no_clock_step_freezes_a_window_longer_than_a_period_and_a_second(
+    fn no_clock_step_freezes_a_window_beyond_its_period(
         rules in vec(rule(), 1..=3),
         events in unsteady(),
     ) {
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_that_is_collected_when_it_may_be_is_not_missed(rule in rule(), events in steady()) {
+    fn a_key_collected_in_time_is_not_missed(rule in rule(), events in steady()) {
         let mut collected = Key::new();
         play(&[rule], &events, |kept, rule, ask| {
             collected.now_us = kept.now_us;

@@ -1,10 +1,10 @@
 /**
  * An HTTP API: limits by tier, and orders that a client may send again.
  *
- * - Every answer says what is left (`RateLimit`, `X-RateLimit-*`). Who has used it up gets 429, when to come back, and a body a
+ * - Every response says what is left (`RateLimit`, `X-RateLimit-*`). A caller that has used it up gets 429, when to come back, and a body a
  *   program can read (`application/problem+json`).
  * - `POST /orders` needs an `Idempotency-Key`. Without one it is 400; while the first request is being worked on, 409; with the same
- *   key and another body, 422; afterwards, the first answer again.
+ *   key and another body, 422; afterwards, the first response again.
  *
  * All processes of the service share the limits and the keys: they are in Redis.
  *
@@ -45,7 +45,7 @@ function api(client, warehouse) {
   const app = express();
   app.use(rateLimit({ tier: (request) => ({ limiter: userOf(request).startsWith('pro-') ? pro : free, key: userOf(request) }) }));
   app.get('/prices', (request, response) => response.json({ tea: 420 }));
-  // Duplicates are told to come back instead of being kept waiting.
+  // Duplicates are asked to come back instead of being kept waiting.
   const oncePerKey = idempotency({ client, name: 'orders', tenant: userOf, required: true, wait: 0 });
   app.post('/orders', oncePerKey, express.text(), async (request, response) => {
     response.status(201).json(await warehouse.ship(request.body));
@@ -92,19 +92,19 @@ export async function story(where) {
   console.log('pat pays for the pro tier:');
   const pro = [];
   for (let turn = 0; turn < 7; turn += 1) pro.push(await ask(one, pat));
-  console.log(`  ${pro.filter(({ status }) => status === 200).length} answers of ${pro.length} are 200`);
+  console.log(`  ${pro.filter(({ status }) => status === 200).length} responses of ${pro.length} are 200`);
 
-  console.log('bob orders, and his connection is bad:');
+  console.log('bob orders, and the connection is bad:');
   const key = `"${run}"`;
   const withoutKey = await ask(one, bob, { body: 'slow tea' });
   console.log(`  without a key:           ${show(withoutKey)}`);
-  const answering = ask(one, bob, { key, body: 'slow tea' });
+  const replying = ask(one, bob, { key, body: 'slow tea' });
   await warehouse.hasBegun;
   const whileRunning = await ask(two, bob, { key, body: 'slow tea' });
   console.log(`  again, while it is made: ${show(whileRunning)}`);
   warehouse.resume();
-  const first = await answering;
-  console.log(`  the first answer:        ${show(first)}`);
+  const first = await replying;
+  console.log(`  the first response:        ${show(first)}`);
   const again = await ask(two, bob, { key, body: 'slow tea' });
   console.log(`  again:                   ${show(again)}`);
   const otherBody = await ask(two, bob, { key, body: 'slow coffee' });

@@ -21,7 +21,7 @@ const ORDERS = 20;
 async function withPostgres(postgres, work) {
   const { default: pg } = await import('pg');
   const database = new pg.Client({ connectionString: postgres.split('?')[0] });
-  // A connection that breaks is told to who uses it.
+  // A connection that breaks is reported to the code that uses it.
   database.on('error', () => {});
   await database.connect();
   try {

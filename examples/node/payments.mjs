@@ -81,7 +81,7 @@ class Service {
 // ---- a process of its own, which falls asleep ----------------------------------------------------------------------------------
 
 async function sleeper({ where, order, alarm }) {
-  // The ledger is elsewhere: it is asked by message, and answers by message.
+  // The ledger is elsewhere: it is asked by message, and replies by message.
   const asked = new Map();
   parentPort.on('message', ({ id, receipt }) => (receipt ? asked.get(id).resolve(receipt) : asked.get(id).reject(new StaleFence())));
   const ledger = {
@@ -96,10 +96,10 @@ async function sleeper({ where, order, alarm }) {
     parentPort.postMessage({ asleep: true });
     Atomics.wait(alarm, 0, 0, PATIENCE);
   };
-  const told = await service.pay(order, 900, { before }).then(() => 'nothing', (error) => error.code ?? error.constructor.name);
+  const outcome = await service.pay(order, 900, { before }).then(() => 'nothing', (error) => error.code ?? error.constructor.name);
   const again = await service.pay(order, 900);
   await service.client.shutdown(LEASE);
-  parentPort.postMessage({ told, again });
+  parentPort.postMessage({ outcome, again });
   parentPort.close();
 }
 
@@ -108,7 +108,7 @@ function startSleeper(where, order, ledger) {
   const alarm = new Int32Array(new SharedArrayBuffer(4));
   const worker = new Worker(new URL(import.meta.url), { workerData: { sleeper: { where, order, alarm } } });
   const asleep = new Promise((resolve) => { worker.on('message', (message) => message.asleep && resolve()); });
-  const end = new Promise((resolve) => { worker.on('message', (message) => message.told && resolve(message)); });
+  const end = new Promise((resolve) => { worker.on('message', (message) => message.outcome && resolve(message)); });
   worker.on('message', ({ id, payment }) => {
     if (payment) ledger.pay(payment).then((receipt) => worker.postMessage({ id, receipt }), () => worker.postMessage({ id }));
   });
@@ -133,7 +133,7 @@ export async function story(where) {
   const outcomes = await Promise.all(Array.from({ length: 100 }, (_, click) => (click % 2 ? second : first).pay(order(1), 700)));
   const replays = outcomes.filter((outcome) => outcome.replayed).length;
   const paymentsAfterDuplicates = ledger.receipts.size;
-  console.log(`  ${outcomes.length} answers, all with a receipt: ${replays} replays, ${paymentsAfterDuplicates} payment`);
+  console.log(`  ${outcomes.length} replies, all with a receipt: ${replays} replays, ${paymentsAfterDuplicates} payment`);
 
   console.log('The same order with another amount is not the same order.');
   const mismatch = await second.pay(order(1), 70_000).then(() => 'no', (error) => error.code);
@@ -145,10 +145,10 @@ export async function story(where) {
   const meanwhile = await second.pay(order(4), 500);
   console.log('  pod-2 waited for its lease to end, and pays another order of the same account');
   sleeping.wake();
-  const { told, again: sleeperAgain } = await sleeping.end;
+  const { outcome, again: sleeperAgain } = await sleeping.end;
   console.log(`  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): ${ledger.refused.join('; ')}`);
   // LOCK_LOST: the call sees that its lease is over.
-  console.log(`  the caller of pod-1 gets ${told}`);
+  console.log(`  the caller of pod-1 gets ${outcome}`);
   console.log(`  it asks again, with a lease of its own, and the order is paid: ${JSON.stringify(sleeperAgain.value)}`);
 
   console.log('pod-1 pays order 3 and dies before it can say so.');
@@ -160,13 +160,13 @@ export async function story(where) {
   await dying;
   death.abort();
   const afterCrash = await second.pay(order(3), 300);
-  console.log(`  pod-2 is told attempt ${afterCrash.attempt}; the ledger has the payment, and it stays one`);
+  console.log(`  pod-2 gets attempt ${afterCrash.attempt}; the ledger has the payment, and it stays one`);
 
   const [payments, balance] = [ledger.receipts.size, ledger.balances.get(ACCOUNT)];
   console.log(`${payments} orders, ${payments} payments, ${100_000 - balance} cents spent.`);
   for (const { client } of [first, second]) await client.shutdown(LEASE);
   return {
-    outcomes, replays, paymentsAfterDuplicates, mismatch, told, refusedFences: ledger.refused, meanwhile, sleeperAgain, afterCrash, payments, balance,
+    outcomes, replays, paymentsAfterDuplicates, mismatch, outcome, refusedFences: ledger.refused, meanwhile, sleeperAgain, afterCrash, payments, balance,
   };
 }
 

@@ -80,7 +80,7 @@ export async function story(where) {
   store.rows.set(tea, { name: 'tea', cents: 420 });
   const first = values(await crowd(processes, 500, tea));
   const loadsFirst = store.loads();
-  console.log(`  ${first.length} answers, ${loadsFirst} load`);
+  console.log(`  ${first.length} results, ${loadsFirst} load`);
 
   console.log('It is out of date, but better than nothing:');
   await processes[0].cached.invalidateSoft(tea);
@@ -97,7 +97,7 @@ export async function story(where) {
   console.log('The price changes; web-1 commits, and invalidates:');
   await processes[0].change(tea, { name: 'tea', cents: 450 });
   const afterCommit = values(await crowd(processes, 50, tea));
-  console.log(`  ${afterCommit.length} answers, all new: ${afterCommit.every(({ cents }) => cents === 450)}`);
+  console.log(`  ${afterCommit.length} replies, all new: ${afterCommit.every(({ cents }) => cents === 450)}`);
   store.loads();
 
   console.log('A hundred ask for something that is not there, twice:');

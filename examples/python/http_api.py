@@ -1,9 +1,9 @@
 """An HTTP API: limits by tier, and orders that a client may send again.
 
-- Every answer says what is left (``RateLimit``, ``X-RateLimit-*``). Who has used it up gets 429, when to come back, and a
+- Every response says what is left (``RateLimit``, ``X-RateLimit-*``). A caller that has used it up gets 429, when to come back, and a
   body a program can read (``application/problem+json``).
 - ``POST /orders`` needs an ``Idempotency-Key``. Without one it is 400; while the first request is being worked on, 409; with
-  the same key and another body, 422; afterwards, the first answer again.
+  the same key and another body, 422; afterwards, the first response again.
 
 All processes of the service share the limits and the keys: they are in Redis.
 
@@ -72,7 +72,7 @@ def service(client: resil.Client, warehouse: Warehouse) -> fastapi.FastAPI:
     async def order(request: fastapi.Request) -> dict[str, int]:
         return {"order": await warehouse.ship((await request.body()).decode())}
 
-    # Duplicates are told to come back (wait=0) instead of being kept waiting. What is added last is outermost.
+    # Duplicates are asked to come back (wait=0) instead of being kept waiting. What is added last is outermost.
     app.add_middleware(IdempotencyMiddleware, client=client, name="orders", tenant=user, required=True, wait=0)
     app.add_middleware(RateLimitMiddleware, tier=tier)
     return app
@@ -98,10 +98,10 @@ async def served(app: fastapi.FastAPI) -> AsyncIterator[str]:
 # ---- the customers -------------------------------------------------------------------------------------------------------------
 
 
-def shown(answer: httpx.Response) -> str:
+def shown(reply: httpx.Response) -> str:
     names = ("ratelimit", "retry-after", "idempotency-replayed")
-    headers = (f"{name}: {answer.headers[name]}" for name in names if name in answer.headers)
-    return f"{answer.status_code} {answer.text} [{', '.join(headers)}]"
+    headers = (f"{name}: {reply.headers[name]}" for name in names if name in reply.headers)
+    return f"{reply.status_code} {reply.text} [{', '.join(headers)}]"
 
 
 # ---- the story -----------------------------------------------------------------------------------------------------------------
@@ -138,13 +138,13 @@ async def story(url: str) -> Seen:
 
         print("ann is on the free tier, five a minute, wherever she asks:")
         free = [await prices(two if turn % 2 else one, ann) for turn in range(7)]
-        for answer in free:
-            print(f"  {shown(answer)}")
+        for reply in free:
+            print(f"  {shown(reply)}")
         print("pat pays for the pro tier:")
         pro = [await prices(one, pat) for _ in range(7)]
-        print(f"  {sum(answer.status_code == 200 for answer in pro)} answers of {len(pro)} are 200")
+        print(f"  {sum(reply.status_code == 200 for reply in pro)} responses of {len(pro)} are 200")
 
-        print("bob orders, and his connection is bad:")
+        print("bob orders, and the connection is bad:")
         key = f'"{run}"'
         without_key = await order(one, None, "slow tea")
         print(f"  without a key:          {shown(without_key)}")
@@ -154,7 +154,7 @@ async def story(url: str) -> Seen:
         print(f"  again, while it is made: {shown(while_running)}")
         warehouse.may_continue.set()
         first = await running
-        print(f"  the first answer:       {shown(first)}")
+        print(f"  the first response:       {shown(first)}")
         again = await order(two, key, "slow tea")
         print(f"  again:                  {shown(again)}")
         other_body = await order(two, key, "slow coffee")

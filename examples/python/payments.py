@@ -140,7 +140,7 @@ async def story(url: str) -> Seen:
     outcomes = await asyncio.gather(*((second if click % 2 else first).pay(order(1), 700) for click in range(100)))
     replays, payments_after_duplicates = sum(outcome.replayed for outcome in outcomes), len(ledger.receipts)
     assert all(outcome.value == ledger.receipts[order(1)] for outcome in outcomes)
-    print(f"  {len(outcomes)} answers, all with a receipt: {replays} replays, {payments_after_duplicates} payment")
+    print(f"  {len(outcomes)} replies, all with a receipt: {replays} replays, {payments_after_duplicates} payment")
 
     print("The same order with another amount is not the same order.")
     try:
@@ -161,12 +161,12 @@ async def story(url: str) -> Seen:
             fell_asleep.set()
             wake.wait(PATIENCE)
 
-        told: BaseException | None = None
+        outcome: BaseException | None = None
         try:
             await service.pay(order(2), 900, before=nap)
         except (resil.ResilError, StaleFence) as error:
-            told = error
-        return told, await service.pay(order(2), 900)
+            outcome = error
+        return outcome, await service.pay(order(2), 900)
 
     asleep = asyncio.create_task(asyncio.to_thread(asyncio.run, sleeping()))
     assert await asyncio.to_thread(fell_asleep.wait, PATIENCE)
@@ -190,7 +190,7 @@ async def story(url: str) -> Seen:
     await asyncio.wait_for(has_paid, PATIENCE)
     dying.cancel()
     after_crash = await second.pay(order(3), 300)
-    print(f"  pod-2 is told attempt {after_crash.attempt}; the ledger has the payment, and it stays one")
+    print(f"  pod-2 gets attempt {after_crash.attempt}; the ledger has the payment, and it stays one")
 
     payments, balance = len(ledger.receipts), ledger.balances[ACCOUNT]
     print(f"{payments} orders, {payments} payments, {100_000 - balance} cents spent.")

@@ -114,7 +114,7 @@ async def story(url: str) -> Seen:
     store.rows[tea] = {"name": "tea", "cents": 420}
     first = [value(got) for got in await crowd(processes, 500, tea)]
     loads_first = store.loads_since()
-    print(f"  {len(first)} answers, {loads_first} load")
+    print(f"  {len(first)} results, {loads_first} load")
 
     print("It is out of date, but better than nothing:")
     await processes[0].cached.invalidate_soft(tea)
@@ -133,7 +133,7 @@ async def story(url: str) -> Seen:
     new = {"name": "tea", "cents": 450}
     await processes[0].change(tea, new)
     after_commit = [value(got) for got in await crowd(processes, 50, tea)]
-    print(f"  {len(after_commit)} answers, all new: {all(got == new for got in after_commit)}")
+    print(f"  {len(after_commit)} replies, all new: {all(got == new for got in after_commit)}")
     store.loads_since()
 
     print("A hundred ask for something that is not there, twice:")

@@ -4,11 +4,11 @@
 //! - **dispatcher**: a few at a time; one that panics is its own failure;
 //! - **in flight**: a shutdown waits for it;
 //! - **retry**: what fails by itself is tried again, with a budget, so that a partner who is down is not asked twice as much;
-//! - **rate limit**: a place in line, shared by both processes. Inside of retry, since each attempt is a call;
+//! - **rate limit**: a position in the queue, shared by both processes. Inside of retry, since each attempt is a call;
 //! - **shared bulkhead**: so many calls at once from the whole fleet. Innermost, so that a place is held only while a
 //!   call is made, and not while one waits for anything.
 //!
-//! When it is told to stop, nothing more is begun, what is being sent is finished, and the rest is left for tomorrow.
+//! When it is asked to stop, nothing more is begun, what is being sent is finished, and the rest is left for tomorrow.
 //!
 //! `cargo run -p resil-examples --bin batch_job [url]`
 
@@ -195,7 +195,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     println!("  the partner was busy for invoice 10: {attempts_of_a_busy_one} attempts");
     println!("  nobody tries invoice 13 again: {attempts_of_a_refused_one} attempt");
 
-    println!("The next night the machine is told to stop after ten:");
+    println!("The next night the machine is asked to stop after ten:");
     let before = partner.taken.load(Ordering::SeqCst);
     let mut sent = 0;
     let stopped_early = one

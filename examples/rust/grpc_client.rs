@@ -2,7 +2,7 @@
 //!
 //! From the outside in, and why in this order. All but the first are one [`GrpcLayer`] around the channel:
 //! - **fallback**: if all else fails, the last price that was seen;
-//! - **hedging**: an answer that is late is asked for a second time, and the first of the two counts;
+//! - **hedging**: a response that is late is asked for a second time, and the first of the two counts;
 //! - **breaker**: shared by all processes. Inside of hedging, so that each of the two calls is admitted and counted by
 //!   itself, and outside of the timeout, so that a call that was cut off counts as a failure;
 //! - **timeout** of each call.
@@ -98,11 +98,11 @@ impl Service<tonic::codegen::http::Request<Body>> for Prices {
     fn call(&mut self, request: tonic::codegen::http::Request<Body>) -> Self::Future {
         let condition = Arc::clone(&self.0);
         Box::pin(async move {
-            let answer = service_fn(move |request: Request<PriceRequest>| {
+            let reply = service_fn(move |request: Request<PriceRequest>| {
                 let condition = Arc::clone(&condition);
                 async move { condition.price(request.into_inner()).await.map(Response::new) }
             });
-            Ok(tonic::server::Grpc::new(ProstCodec::<Price, PriceRequest>::default()).unary(answer, request).await)
+            Ok(tonic::server::Grpc::new(ProstCodec::<Price, PriceRequest>::default()).unary(reply, request).await)
         })
     }
 }
@@ -233,8 +233,8 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     let begun = Instant::now();
     let mut closed_again = false;
     while !closed_again && begun.elapsed() < Duration::from_secs(30) {
-        let answer = here.fresh_price("tea").await;
-        closed_again = answer.is_ok() && here.breaker.last_known_state() == Some(State::Closed);
+        let reply = here.fresh_price("tea").await;
+        closed_again = reply.is_ok() && here.breaker.last_known_state() == Some(State::Closed);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     println!("  after a few probes the circuit is closed: {closed_again}");

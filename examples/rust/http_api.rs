@@ -1,9 +1,9 @@
 //! An HTTP API: limits by tier, and orders that a client may send again.
 //!
-//! - Every answer says what is left (`RateLimit`, `X-RateLimit-*`). Who has used it up gets 429, when to come back, and
+//! - Every response says what is left (`RateLimit`, `X-RateLimit-*`). A caller that has used it up gets 429, when to come back, and
 //!   a body a program can read (`application/problem+json`).
 //! - `POST /orders` needs an `Idempotency-Key`. Without one it is 400; while the first request is being worked on, 409;
-//!   with the same key and another body, 422; afterwards, the first answer again.
+//!   with the same key and another body, 422; afterwards, the first response again.
 //!
 //! All processes of the service share the limits and the keys: they are in Redis.
 //!
@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use resil::http::{Header, IdempotencyKey, Problem as ErrorAnswer, RateLimit, Reset, fingerprint};
+use resil::http::{Header, IdempotencyKey, Problem as ErrorReply, RateLimit, Reset, fingerprint};
 use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Idempotent;
 use resil::limiter::{Limit, Limiter};
@@ -69,7 +69,7 @@ impl Api {
             free: client.limiter("free", Limit::per_minute(5))?,
             // A burst of ten, a hundred a minute, and not more than two thousand a day.
             pro: client.limiter("pro", Limit::per_minute(100).burst(10).and(Limit::per_day(2_000)))?,
-            // Duplicates are told to come back instead of being kept waiting.
+            // Duplicates are asked to come back instead of being kept waiting.
             orders: client.idempotent("orders", IdempotencySettings::new().wait(Duration::ZERO))?,
             client,
             warehouse,
@@ -97,15 +97,15 @@ async fn limited(State(api): State<Api>, request: Request, next: Next) -> Respon
     let verdict = match limiter.check(user).await {
         Ok(verdict) => verdict,
         // Only if something is wrong with the set-up: a server that is away is decided on by the limiter itself.
-        Err(error) => return refused(&ErrorAnswer::of(&error)),
+        Err(error) => return refused(&ErrorReply::of(&error)),
     };
-    let told = RateLimit { limit, window: Some(MINUTE), ..RateLimit::of(tier, &verdict) };
-    let headers = told.headers(Reset::After);
+    let rate_limit = RateLimit { limit, window: Some(MINUTE), ..RateLimit::of(tier, &verdict) };
+    let headers = rate_limit.headers(Reset::After);
     let mut response = if verdict.is_granted() {
         next.run(request).await
     } else {
         let error = Error::RateLimitExceeded { name: tier.into(), retry_after: verdict.retry_after };
-        refused(&ErrorAnswer::of(&error).violated_policies(&[tier]))
+        refused(&ErrorReply::of(&error).violated_policies(&[tier]))
     };
     add(&mut response, headers);
     response
@@ -115,7 +115,7 @@ async fn create_order(State(api): State<Api>, headers: HeaderMap, body: Bytes) -
     let header = headers.get("idempotency-key").map(HeaderValue::as_bytes);
     let key = match IdempotencyKey::required(header) {
         Ok(key) => format!("{}:{key}", user(&headers)),
-        Err(error) => return refused(&ErrorAnswer::of(&error)),
+        Err(error) => return refused(&ErrorReply::of(&error)),
     };
     // A task of its own: a customer who hangs up does not cut an order in half. In flight: a shutdown waits for it.
     let order = tokio::spawn(async move {
@@ -135,15 +135,15 @@ async fn create_order(State(api): State<Api>, headers: HeaderMap, body: Bytes) -
             response
         }
         Ok(Ok(Err(Failure::Inner(reason)))) => (StatusCode::BAD_REQUEST, reason).into_response(),
-        Ok(Ok(Err(Failure::Resil(error)))) | Ok(Err(error)) => refused(&ErrorAnswer::of(&error)),
+        Ok(Ok(Err(Failure::Resil(error)))) | Ok(Err(error)) => refused(&ErrorReply::of(&error)),
         Ok(Ok(Err(Failure::Exhausted { .. }))) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-fn refused(answer: &ErrorAnswer) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, answer.body()).into_response();
-    add(&mut response, answer.headers.clone());
+fn refused(reply: &ErrorReply) -> Response {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, reply.body()).into_response();
+    add(&mut response, reply.headers.clone());
     response
 }
 
@@ -157,15 +157,15 @@ fn add(response: &mut Response, headers: Vec<Header>) {
 
 // ---- the customers -------------------------------------------------------------------------------------------------------------
 
-/// An answer as it came over the wire.
+/// A response as it came over the wire.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: String,
 }
 
-impl Answer {
+impl Reply {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -177,7 +177,7 @@ impl Answer {
     }
 }
 
-async fn ask(port: u16, user: &str, order: Option<(&str, &str)>) -> Result<Answer, Problem> {
+async fn ask(port: u16, user: &str, order: Option<(&str, &str)>) -> Result<Reply, Problem> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
@@ -193,7 +193,7 @@ async fn ask(port: u16, user: &str, order: Option<(&str, &str)>) -> Result<Answe
     let (head, body) = sender.send_request(request).await?.into_parts();
     let body = String::from_utf8(Body::new(body).collect().await?.to_bytes().to_vec())?;
     connection.abort();
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
 }
 
 // ---- the story -----------------------------------------------------------------------------------------------------------------
@@ -201,13 +201,13 @@ async fn ask(port: u16, user: &str, order: Option<(&str, &str)>) -> Result<Answe
 /// What was seen, for the tests to judge.
 #[derive(Debug)]
 pub struct Seen {
-    pub free: Vec<Answer>,
-    pub pro: Vec<Answer>,
-    pub without_key: Answer,
-    pub first: Answer,
-    pub while_running: Answer,
-    pub again: Answer,
-    pub other_body: Answer,
+    pub free: Vec<Reply>,
+    pub pro: Vec<Reply>,
+    pub without_key: Reply,
+    pub first: Reply,
+    pub while_running: Reply,
+    pub again: Reply,
+    pub other_body: Reply,
     pub shipped: u32,
 }
 
@@ -238,9 +238,9 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     for _ in 0..7 {
         pro.push(ask(one, &pat, None).await?);
     }
-    println!("  {} answers of {} are 200", pro.iter().filter(|answer| answer.status == 200).count(), pro.len());
+    println!("  {} responses of {} are 200", pro.iter().filter(|reply| reply.status == 200).count(), pro.len());
 
-    println!("bob orders, and his connection is bad:");
+    println!("bob orders, and the connection is bad:");
     let (bob, key) = (format!("pro-bob-{run}"), format!("\"{run}\""));
     let without_key = ask(one, &bob, Some(("", "slow tea"))).await?;
     println!("  without a key:          {}", without_key.show());
@@ -253,7 +253,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     println!("  again, while it is made: {}", while_running.show());
     warehouse.may_continue.notify_one();
     let first = first.await??;
-    println!("  the first answer:       {}", first.show());
+    println!("  the first response:       {}", first.show());
     let again = ask(two, &bob, Some((&key, "slow tea"))).await?;
     println!("  again:                  {}", again.show());
     let other_body = ask(two, &bob, Some((&key, "slow coffee"))).await?;

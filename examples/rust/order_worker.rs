@@ -47,7 +47,7 @@ pub struct Seen {
     pub second: WorkerReport,
 }
 
-/// Works until `until` orders are charged, or it is told to stop.
+/// Works until `until` orders are charged, or it is asked to stop.
 async fn work(url: &str, process: &str, bank: &Arc<Bank>, until: usize) -> Result<WorkerReport, Problem> {
     let client = connect(url, "order_worker", process).await?;
     let worker = client.worker("orders", WorkerSettings::new().workers(1))?;

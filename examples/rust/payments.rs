@@ -191,7 +191,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     let replays = outcomes.iter().filter(|outcome| outcome.replayed).count();
     let payments_after_duplicates = ledger.payments();
     println!(
-        "  {} answers, all with a receipt: {replays} replays, {payments_after_duplicates} payment",
+        "  {} replies, all with a receipt: {replays} replays, {payments_after_duplicates} payment",
         outcomes.len()
     );
 
@@ -227,7 +227,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     let (sleeper, sleeper_again) = woken.map_err(|_| "the sleeper panicked")??;
     let refused_fences = ledger.refused();
     println!("  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): {refused_fences:?}");
-    println!("  the caller of pod-1 gets {}", told(&sleeper));
+    println!("  the caller of pod-1 gets {}", described(&sleeper));
     let sleeper_again = sleeper_again.map_err(|failure| format!("{failure:?}"))?;
     println!("  it asks again, with a lease of its own, and the order is paid: {:?}", sleeper_again.value);
 
@@ -246,7 +246,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     has_paid.await?;
     dying.abort();
     let after_crash = second.pay_plainly(&order(3), 300).await.map_err(|failure| format!("{failure:?}"))?;
-    println!("  pod-2 is told attempt {}; the ledger has the payment, and it stays one", after_crash.attempt);
+    println!("  pod-2 gets attempt {}; the ledger has the payment, and it stays one", after_crash.attempt);
 
     let (payments_in_all, balance) = (ledger.payments(), ledger.balance("account:ann"));
     println!("{payments_in_all} orders, {payments_in_all} payments, {} cents spent.", 100_000 - balance);
@@ -267,7 +267,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
 }
 
 /// The ledger's refusal, or LOCK_LOST if the function sees first that its lease is over.
-fn told(result: &Result<Outcome<Receipt>, Failure<PayError>>) -> String {
+fn described(result: &Result<Outcome<Receipt>, Failure<PayError>>) -> String {
     match result {
         Err(Failure::Resil(error)) => error.code().text().to_owned(),
         Err(Failure::Inner(error)) => format!("{error:?}"),

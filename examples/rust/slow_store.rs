@@ -156,7 +156,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     store.commit(&tea, price(420));
     let first = values(crowd(&processes, 500, &tea).await)?;
     let loads_first = store.loads();
-    println!("  {} answers, {loads_first} load", first.len());
+    println!("  {} results, {loads_first} load", first.len());
 
     println!("It is out of date, but better than nothing:");
     processes[0].cached.invalidate_soft(&tea).await?;
@@ -174,7 +174,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     println!("The price changes; web-1 commits, and invalidates:");
     processes[0].change(&tea, price(450)).await?;
     let after_commit = values(crowd(&processes, 50, &tea).await)?;
-    println!("  {} answers, all new: {}", after_commit.len(), after_commit.iter().all(|got| *got == Some(price(450))));
+    println!("  {} replies, all new: {}", after_commit.len(), after_commit.iter().all(|got| *got == Some(price(450))));
     store.loads();
 
     println!("A hundred ask for something that is not there, twice:");

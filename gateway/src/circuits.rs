@@ -99,7 +99,7 @@ fn proto_move(moved: &Move) -> proto::CircuitTransition {
 
 /// What to send to a watcher of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Novelty {
     /// It was sent already.
     Known,
     Transition,
@@ -108,16 +108,16 @@ pub enum Told {
 }
 
 /// See the [module](self).
-pub fn judge(known: (u64, State), moved: &Move) -> Told {
+pub fn judge(known: (u64, State), moved: &Move) -> Novelty {
     let (generation, state) = known;
     if moved.generation <= generation {
-        Told::Known
+        Novelty::Known
     } else if moved.previous_generation == generation
         || (moved.previous_generation < generation && moved.state == state && moved.previous != state)
     {
-        Told::Transition
+        Novelty::Transition
     } else {
-        Told::Gap
+        Novelty::Gap
     }
 }
 
@@ -158,13 +158,13 @@ impl CircuitWatch {
         }
         let Some(mut known) = self.tell_current(to, self.look().await?).await else { return Ok(()) };
         while let Some(next) = heard.recv().await {
-            let told = match &next {
+            let novelty = match &next {
                 Heard::Move(moved) => judge(known, moved),
-                Heard::Missed => Told::Gap,
+                Heard::Missed => Novelty::Gap,
             };
-            match (told, next) {
-                (Told::Known, _) => {}
-                (Told::Transition, Heard::Move(moved)) => {
+            match (novelty, next) {
+                (Novelty::Known, _) => {}
+                (Novelty::Transition, Heard::Move(moved)) => {
                     known = (moved.generation, moved.state);
                     let event = proto::watch_circuit_state_response::Event::Transition(proto_move(&moved));
                     if !send(to, event).await {
@@ -195,7 +195,7 @@ impl CircuitWatch {
         Ok(())
     }
 
-    /// Asks until the server answers, or nobody wants to know.
+    /// Asks until the server replies, or nobody wants to know.
     async fn look_until_known(&self, to: &Sender) -> Option<Snapshot> {
         loop {
             match self.look().await {

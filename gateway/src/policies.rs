@@ -95,14 +95,14 @@ impl PolicyBook {
 
     /// Follows every stored policy until the gateway ends.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
-        let mut is_told = false;
+        let mut is_logged = false;
         while !stop.is_cancelled() {
             let kept = tokio::select! {
                 kept = self.keep_once() => kept,
                 () = stop.cancelled() => return,
             };
             if let Err(error) = kept
-                && !std::mem::replace(&mut is_told, true)
+                && !std::mem::replace(&mut is_logged, true)
             {
                 tracing::warn!(%error, "stored policies cannot be read; trying again");
             }

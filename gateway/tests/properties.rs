@@ -76,10 +76,10 @@ fn check_chain(events: &[HealthEvent]) -> Result<(), TestCaseError> {
     prop_assert_eq!(ids.len(), events.len(), "each has its own id");
     for event in events {
         let token = event.token("https://issuer.test");
-        let told = &token["events"]["https://issuer.test/event-type/service-health-change"];
-        prop_assert_eq!(told["service"].as_str(), Some("payments"));
-        prop_assert_eq!(told["previous_status"].as_str(), event.previous.map(HealthState::text));
-        prop_assert_eq!(told["current_status"].as_str(), Some(event.state.text()));
+        let noticed = &token["events"]["https://issuer.test/event-type/service-health-change"];
+        prop_assert_eq!(noticed["service"].as_str(), Some("payments"));
+        prop_assert_eq!(noticed["previous_status"].as_str(), event.previous.map(HealthState::text));
+        prop_assert_eq!(noticed["current_status"].as_str(), Some(event.state.text()));
     }
     Ok(())
 }
@@ -102,13 +102,13 @@ fn each_change_of_health_is_one_event_of_one_gateway() {
                 // The one who reports has the lock; another one takes over.
                 if reporting.replace(who) != Some(who) {
                     fence += 1;
-                    gateways[who].take_over("payments", fence, at_ms).await.expect("memory answers");
+                    gateways[who].take_over("payments", fence, at_ms).await.expect("memory responds");
                 }
-                let event = gateways[who].report("payments", seen, "found", at_ms).await.expect("memory answers");
+                let event = gateways[who].report("payments", seen, "found", at_ms).await.expect("memory responds");
                 // The first state that is ever known is no change.
                 let expected = reported.replace(seen).filter(|before| *before != seen).map(|before| (before, seen));
-                let told = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
-                prop_assert_eq!(told, expected);
+                let noticed = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
+                prop_assert_eq!(noticed, expected);
                 events.extend(event);
             }
             check_chain(&events)
@@ -127,14 +127,14 @@ fn a_gateway_that_has_lost_its_lock_adds_no_event() {
             let (mut events, mut reported, mut at_ms) = (Vec::new(), first, 1_700_000_000_000);
             // Fences of the locks that each believes to have; 0: none.
             let (mut fences, mut last) = ([1, 0, 0], 1);
-            gateways[0].take_over("payments", 1, at_ms).await.expect("memory answers");
-            gateways[0].report("payments", first, "found", at_ms).await.expect("memory answers");
+            gateways[0].take_over("payments", 1, at_ms).await.expect("memory responds");
+            gateways[0].report("payments", first, "found", at_ms).await.expect("memory responds");
             for (who, takes_over, seen, days) in steps {
                 at_ms += days * 43_200_000 + 1;
                 if takes_over {
                     last += 1;
                     fences[who] = last;
-                    let known = gateways[who].take_over("payments", last, at_ms).await.expect("memory answers");
+                    let known = gateways[who].take_over("payments", last, at_ms).await.expect("memory responds");
                     prop_assert_eq!(&known, &events, "the heir knows every change, the oldest first");
                     continue;
                 }
@@ -146,9 +146,9 @@ fn a_gateway_that_has_lost_its_lock_adds_no_event() {
                     prop_assert!(!matches!(event, Ok(Some(_))), "it has no lock: {:?}", event);
                     continue;
                 }
-                let event = event.expect("memory answers");
-                let told = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
-                prop_assert_eq!(told, (reported != seen).then_some((reported, seen)));
+                let event = event.expect("memory responds");
+                let noticed = event.as_ref().map(|event| (event.previous.expect("a change"), event.state));
+                prop_assert_eq!(noticed, (reported != seen).then_some((reported, seen)));
                 reported = seen;
                 events.extend(event);
             }
@@ -164,16 +164,16 @@ fn a_gateway_that_has_lost_its_lock_begins_no_chain() {
         runtime.block_on(async {
             let (gateways, began) = (reporters().await, 1_700_000_000_000);
             for (who, fence) in [(0, 1), (1, 2)] {
-                let known = gateways[who].take_over("payments", fence, began).await.expect("memory answers");
+                let known = gateways[who].take_over("payments", fence, began).await.expect("memory responds");
                 prop_assert!(known.is_empty(), "nothing has changed yet: {:?}", known);
             }
             let at_ms = began + days * 86_400_000;
             let event = gateways[0].report("payments", stale, "found", at_ms).await;
             prop_assert!(event.is_err(), "it has no lock: {:?}", event);
-            let first = gateways[1].report("payments", seen, "found", at_ms).await.expect("memory answers");
+            let first = gateways[1].report("payments", seen, "found", at_ms).await.expect("memory responds");
             prop_assert_eq!(first, None, "the first state that is ever known is no change");
             let other = if seen == HealthState::Healthy { HealthState::Degraded } else { HealthState::Healthy };
-            let event = gateways[1].report("payments", other, "found", at_ms + 1).await.expect("memory answers");
+            let event = gateways[1].report("payments", other, "found", at_ms + 1).await.expect("memory responds");
             prop_assert_eq!(event.map(|event| (event.previous, event.state)), Some((Some(seen), other)));
             Ok(())
         })
@@ -182,25 +182,25 @@ fn a_gateway_that_has_lost_its_lock_begins_no_chain() {
 
 // Property 19, all at once: three gateways that each believe to report, in one moment.
 #[test]
-fn gateways_that_report_at_once_make_one_event_for_each_change() {
+fn concurrent_reporters_make_one_event_for_each_change() {
     let rounds = prop::collection::vec((state(), any::<bool>()), 1..10);
     check(rounds, |rounds, runtime| {
         runtime.block_on(async {
             let gateways = reporters().await;
             let (mut events, mut reported, at_ms) = (Vec::new(), HealthState::Healthy, 1_700_000_000_000);
-            gateways[0].report("payments", reported, "found", at_ms).await.expect("memory answers");
+            gateways[0].report("payments", reported, "found", at_ms).await.expect("memory responds");
             for (seen, forgets) in rounds {
                 let reports = gateways.iter().map(|gateway| async move {
                     if forgets {
-                        gateway.take_over("payments", 0, at_ms).await.expect("memory answers");
+                        gateway.take_over("payments", 0, at_ms).await.expect("memory responds");
                     }
-                    gateway.report("payments", seen, "found", at_ms).await.expect("memory answers")
+                    gateway.report("payments", seen, "found", at_ms).await.expect("memory responds")
                 });
-                let told: Vec<HealthEvent> =
+                let noticed: Vec<HealthEvent> =
                     futures_util::future::join_all(reports).await.into_iter().flatten().collect();
-                prop_assert_eq!(told.len(), usize::from(reported != seen), "{:?}", told);
+                prop_assert_eq!(noticed.len(), usize::from(reported != seen), "{:?}", noticed);
                 reported = seen;
-                events.extend(told);
+                events.extend(noticed);
             }
             check_chain(&events)
         })
@@ -236,7 +236,7 @@ fn the_circuit_that_is_shown_is_the_one_that_decides() {
             client.policies().set("bank", document).await.expect("valid");
             let bank = client.policy("bank").await.expect("stored");
             let key = KeyKind::Policy.key("bank").expect("a key");
-            let look = async || client.operator().breaker(&key).await.expect("memory answers");
+            let look = async || client.operator().breaker(&key).await.expect("memory responds");
             for step in steps {
                 match step {
                     Step::Call { fails } => {
@@ -252,11 +252,11 @@ fn the_circuit_that_is_shown_is_the_one_that_decides() {
                     Step::Force(which) => {
                         let force = [Force::Open, Force::Closed, Force::Disabled, Force::Auto][usize::from(which)];
                         let order = ForceOrder::new(force).actor("test").reason("test");
-                        let state = client.operator().force(&key, &order).await.expect("memory answers");
+                        let state = client.operator().force(&key, &order).await.expect("memory responds");
                         prop_assert_eq!(look().await.state, state);
                     }
                     Step::Reset => {
-                        client.operator().reset_breaker(&key).await.expect("memory answers");
+                        client.operator().reset_breaker(&key).await.expect("memory responds");
                         prop_assert_eq!(look().await.state, State::Closed);
                     }
                     Step::Wait(ms) => clock.advance(Duration::from_millis(ms)),
@@ -368,7 +368,7 @@ fn every_audit_event_has_its_fields() {
 
 // Property 25: after a drain began nobody is let in, and it ends when every call that was in flight has ended, or its time is over.
 #[test]
-fn a_drain_ends_when_every_call_has_ended_or_timed_out() {
+fn a_drain_ends_when_every_call_has_ended() {
     // In which order calls end, and before which of them the time is over.
     let order =
         (0..40_usize).prop_flat_map(|calls| (Just((0..calls).collect::<Vec<_>>()).prop_shuffle(), 0..=calls + 5));
@@ -403,10 +403,10 @@ fn a_drain_ends_when_every_call_has_ended_or_timed_out() {
     });
 }
 
-/// What a watcher is told is the chain itself, for any chain, whatever is repeated or missed of it.
+/// What a watcher hears is the chain itself, for any chain, whatever is repeated or missed of it.
 #[test]
-fn a_watcher_is_told_each_transition_once_or_of_a_gap() {
-    use resil_gateway::circuits::{Told, judge};
+fn a_watcher_hears_each_transition_once_or_of_a_gap() {
+    use resil_gateway::circuits::{Novelty, judge};
     let shown = prop::sample::select(vec![State::Closed, State::Open, State::HalfOpen]);
     let chain = prop::collection::vec((shown, 1..5_u64), 1..60);
     check((chain, prop::collection::hash_map(0..60_usize, 0..3_u8, 0..20)), |(chain, what), _| {
@@ -442,16 +442,18 @@ fn a_watcher_is_told_each_transition_once_or_of_a_gap() {
                 }
                 // It comes twice.
                 Some(2) if !has_missed => {
-                    prop_assert_eq!(judge(known, moved), Told::Transition);
+                    prop_assert_eq!(judge(known, moved), Novelty::Transition);
                     known = (moved.generation, moved.state);
-                    prop_assert_eq!(judge(known, moved), Told::Known);
+                    prop_assert_eq!(judge(known, moved), Novelty::Known);
                 }
                 _ => {}
             }
             match judge(known, moved) {
-                Told::Known => prop_assert!(moved.generation <= known.0),
-                Told::Transition => prop_assert!(!has_missed, "a gap was not noticed: {:?} after {:?}", moved, known),
-                Told::Gap => prop_assert!(has_missed, "no gap was there: {:?} after {:?}", moved, known),
+                Novelty::Known => prop_assert!(moved.generation <= known.0),
+                Novelty::Transition => {
+                    prop_assert!(!has_missed, "a gap was not noticed: {:?} after {:?}", moved, known)
+                }
+                Novelty::Gap => prop_assert!(has_missed, "no gap was there: {:?} after {:?}", moved, known),
             }
             (known, has_missed) = ((moved.generation, moved.state), false);
         }

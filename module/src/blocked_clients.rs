@@ -415,8 +415,8 @@ pub fn closed(client: ClientId) {
 }
 
 /// The reply to another call of its owner had the grant: it is not taken back any more.
-pub fn told_elsewhere(name: &KeyName, fence: u64) {
-    with(|clients| clients.grants.told_elsewhere(name, fence));
+pub fn notified_elsewhere(name: &KeyName, fence: u64) {
+    with(|clients| clients.grants.notified_elsewhere(name, fence));
 }
 
 /// True if grants are on their way: asked by every command that replies with one.

@@ -185,13 +185,13 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
 pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: GoneKey, now: Instant) {
     let GoneKey { name, at, reason, share } = gone;
     let mut holders = for_kind!(name.kind, M => pending::holders_of::<M>(share, name.clone(), at));
-    let mut told = 0;
+    let mut published = 0;
     for (owner, fence, own) in holders.by_ref().take(pending::MANY) {
         let lost = Task::Lost { owner, fence, reason: own.unwrap_or(reason), at, details: None };
         run_task(ctx, &name, lost, now);
-        told += 1;
+        published += 1;
     }
-    if told == pending::MANY {
+    if published == pending::MANY {
         pending::announce(Losses::new(name.clone(), holders, reason, at, None));
     }
     if queues::waits(&name) {

@@ -3,10 +3,10 @@
 //! Building the effect of a change costs a third of a whole call. Where there is no append-only file, no replica and
 //! no backlog, nobody would ever read it, and it is enough to tell the server that the data set is dirty.
 //!
-//! The answer may only err on one side. It is looked up again whenever a listener can begin to need changes, and that
+//! The result may only err on one side. It is looked up again whenever a listener can begin to need changes, and that
 //! is never between two commands: a replica, or a file that is switched on, starts from a snapshot, so the server
 //! forks first (the fork event comes before the next command); a promoted replica already has a backlog (the role
-//! event). In a cluster the answer is always yes, because slots can be migrated by other means.
+//! event). In a cluster the result is always yes, because slots can be migrated by other means.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -16,7 +16,7 @@ use crate::server;
 
 static LISTENED: AtomicBool = AtomicBool::new(true);
 
-/// Set where the server does not tell us of everything: then the answer stays yes.
+/// Set where the server does not tell us of everything: then the result stays yes.
 static IN_THE_DARK: AtomicBool = AtomicBool::new(false);
 
 pub fn assume_somebody() {

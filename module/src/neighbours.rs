@@ -1,7 +1,7 @@
 //! Which key names could be ours: so that the key events of everybody else's keys cost next to nothing.
 //!
 //! Every `SET ... PX` of a neighbour is an `expire` event. Looking such a key up, only to see that it is not ours, would
-//! make that SET a fifth dearer; a bit of a map answers nearly always. A bit that is set may be another name's: then the
+//! make that SET a fifth dearer; a bit of a map decides nearly always. A bit that is set may be another name's: then the
 //! key is looked up. Where our keys are many more than bits, every event is looked up again.
 
 use std::cell::RefCell;

@@ -104,9 +104,9 @@ pub fn heard(call: &Call<'_>) {
 }
 
 pub fn heartbeat(client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
-    let told = with(|sessions| sessions.heartbeat(client, now));
+    let losses = with(|sessions| sessions.heartbeat(client, now));
     lose_soon();
-    told
+    losses
 }
 
 /// What very many leases ended in one silence leave to do is done by the timer.

@@ -388,7 +388,7 @@ pub fn waiting(call: &Call<'_>, wait: Wait, most: u32) -> Result<Option<Waiting>
 /// more if the reply to an earlier call of the same owner could not be delivered.
 pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
     let Some(name) = name else { return };
-    blocked_clients::told_elsewhere(name, fence);
+    blocked_clients::notified_elsewhere(name, fence);
     if let Some(binding) = bind_to {
         sessions::bind(binding, name, fence, lease, now);
     }

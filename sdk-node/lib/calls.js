@@ -2,11 +2,11 @@
 /**
  * Runs functions when the native half says so, and keeps their values.
  *
- * A call begins natively, which answers with a word: wait, run an attempt, done, or "take the events". Functions run here, and
+ * A call begins natively, which replies with a word: wait, run an attempt, done, or "take the events". Functions run here, and
  * their outcomes go to the native half; values never leave JavaScript. What wakes a call from elsewhere (a timer, the server)
  * arrives as events, once for all calls.
  *
- * Stack traces keep the caller's frames: V8 follows a promise to who awaits it, through `await` and through a `then` with the two
+ * Stack traces keep the caller's frames: V8 follows a promise to the function that awaits it, through `await` and through a `then` with the two
  * functions of a promise. So each attempt is an async function, and settles the promise of its call by such a `then`.
  */
 const native = require('./native.js');

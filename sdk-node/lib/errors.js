@@ -162,7 +162,7 @@ function thrownText(raised) {
 }
 
 /**
- * What a function of the user returned that is asked without waiting. An async function answers with a promise, which would count as
+ * What a function of the user returned that is asked without waiting. An async function replies with a promise, which would count as
  * true; that it may reject is nobody else's matter.
  */
 function atOnce(name, expected, returned) {

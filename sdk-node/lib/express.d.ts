@@ -14,7 +14,7 @@ export type Middleware<Request extends IncomingMessage> =
 /** Returns 429 when the limit of the caller's tier is exhausted; every response says what is left. */
 export function rateLimit<Request extends IncomingMessage = IncomingMessage>(options: RateLimitOptions<Request>): Middleware<Request>;
 /**
- * Does what is asked under an `Idempotency-Key` once, and gives every duplicate the first answer. Before a body parser it sees
+ * Does what is asked under an `Idempotency-Key` once, and gives every duplicate the first response. Before a body parser it sees
  * the bytes as they came; after one, `request.rawBody` or what the parser made of them. The same in the whole fleet, please.
  */
 export function idempotency<Request extends IncomingMessage = IncomingMessage>(options: IdempotencyOptions<Request>): Middleware<Request>;

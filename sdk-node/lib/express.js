@@ -6,7 +6,7 @@ const { asError, ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
 const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { bodyOf, discard, HungUp } = require('./middleware/body.js');
-const { answerOf, headersOf, flat, report, OF_THE_BODY } = require('./middleware/answers.js');
+const { problemOf, headersOf, flat, report, OF_THE_BODY } = require('./middleware/answers.js');
 
 /** What ends the recording of a request whose handler fails. */
 const failing = new WeakMap();
@@ -14,7 +14,7 @@ const failing = new WeakMap();
 const heard = new WeakSet();
 
 /**
- * Express tells middleware nothing of an error in a later handler; of an answer that has begun it only cuts the connection, as a client
+ * Express tells middleware nothing of an error in a later handler; of a response that has begun it only cuts the connection, as a client
  * would. So the first request of an app puts an error handler behind all of its others, which hears of the error and passes it on.
  */
 function hear(app) {
@@ -30,14 +30,14 @@ function hear(app) {
 function send(response, { status, headers, body }) {
   for (const name of OF_THE_BODY) response.removeHeader(name);
   response.statusCode = status;
-  // Node does not say the length of an answer of which it was once removed: it would end only with the connection.
+  // Node does not say the length of a response of which it was once removed: it would end only with the connection.
   if (status !== 204 && status !== 304) response.setHeader('content-length', body.length);
   for (const [name, value] of headersOf(headers)) response.setHeader(name, value);
   response.end(body);
 }
 
 /**
- * Runs a middleware: what Resil says is an answer, what the user's functions throw goes to `next`. A `next` that throws, as one of the
+ * Runs a middleware: what Resil says is a response, what the user's functions throw goes to `next`. A `next` that throws, as one of the
  * service's own may, ends this request and no other.
  */
 function handling(handle) {
@@ -46,14 +46,14 @@ function handling(handle) {
       (goesOn) => { if (goesOn) next(); },
       (error) => {
         if (error instanceof HungUp) return;
-        if (error instanceof ResilError) send(response, answerOf(error));
+        if (error instanceof ResilError) send(response, problemOf(error));
         else next(asError('the middleware', error));
       },
     );
     handled.catch((error) => {
       report('next', error);
       if (response.headersSent) response.destroy();
-      else send(response, answerOf(error));
+      else send(response, problemOf(error));
     }).catch((error) => report('the response', error));
   };
 }
@@ -64,7 +64,7 @@ function rateLimit(options) {
     const limited = await check(request);
     if (limited === undefined) return true;
     for (const [name, value] of headersOf(limited.headers)) response.setHeader(name, value);
-    // A client that hangs up before its answer gets nothing back: a limit could be evaded by that.
+    // A client that hangs up before its response gets nothing back: a limit could be evaded by that.
     if (limited.settle) response.once('close', () => { if (response.headersSent) limited.settle(response.statusCode); });
     // Nobody hears `null` either.
     if (!limited.refusal) return true;
@@ -85,9 +85,9 @@ function idempotency(options) {
       send(response, once.tooLarge());
       return false;
     }
-    const { mine, answer } = await once.begin(request, key, request.method, request.originalUrl ?? request.url, body);
-    if (answer !== undefined) {
-      send(response, answer);
+    const { mine, whole } = await once.begin(request, key, request.method, request.originalUrl ?? request.url, body);
+    if (whole !== undefined) {
+      send(response, whole);
       return false;
     }
     mine.watch(response);
@@ -100,7 +100,7 @@ function idempotency(options) {
 const TAKEN_OVER = ['writeHead', 'flushHeaders', 'write', 'end', 'destroy'];
 
 /**
- * Records the answer while it is given. One that is made at once is held back until it is recorded, and replaced if it cannot be. One that comes
+ * Records the response while it is given. One that is made at once is held back until it is recorded, and replaced if it cannot be. One that comes
  * in parts goes out as it comes; its end is held back, and never comes if it could not be recorded. If the handler fails in the middle, the
  * key is free at once. The function that is returned says so; so does `response.destroy(error)` (`stream.pipeline` calls it).
  */
@@ -130,7 +130,7 @@ function record(response, mine) {
     return typeof chunk === 'string' ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8') : Buffer.from(chunk);
   };
 
-  /** The handler failed. An answer that has not begun is another one then, and is recorded as that. */
+  /** The handler failed. A response that has not begun is another one then, and is recorded as that. */
   const fail = () => {
     if (!isStreamed || isEnded) return;
     isEnded = true;
@@ -162,8 +162,8 @@ function record(response, mine) {
   response.end = (chunk, encoding, callback) => {
     if (isEnded) return response;
     isEnded = true;
-    const told = [chunk, encoding, callback].find((argument) => typeof argument === 'function');
-    if (told !== undefined) response.once('finish', told);
+    const listener = [chunk, encoding, callback].find((argument) => typeof argument === 'function');
+    if (listener !== undefined) response.once('finish', listener);
     const last = bytesOf(chunk, encoding);
     if (last !== undefined) recording.take(last);
     if (!isStreamed) recording.head(response.statusCode, flat(response.getHeaders()));

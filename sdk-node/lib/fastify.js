@@ -7,7 +7,7 @@ const { asError, ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
 const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { discard } = require('./middleware/body.js');
-const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
+const { problemOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
 /** A plugin whose hooks apply to the app that registers it, not only inside of the plugin. */
 function plugin(name, register) {
@@ -23,23 +23,23 @@ function tell(reply, { status, headers }) {
   for (const [name, value] of headersOf(headers)) reply.header(name, value);
 }
 
-/** Answers that say nothing of their type: Fastify would. */
+/** Responses that say nothing of their type: Fastify would. */
 const untyped = new WeakSet();
 
-function send(reply, answer) {
-  tell(reply, answer);
+function send(reply, whole) {
+  tell(reply, whole);
   if (!reply.hasHeader('content-type')) untyped.add(reply);
-  reply.send(answer.body);
+  reply.send(whole.body);
   return reply;
 }
 
-/** What Resil says is an answer; what the user's functions throw is for Fastify. */
+/** What Resil says is a response; what the user's functions throw is for Fastify. */
 async function orProblem(reply, run) {
   try {
     return await run();
   } catch (error) {
     if (!(error instanceof ResilError)) throw asError('the plugin', error);
-    return send(reply, answerOf(error));
+    return send(reply, problemOf(error));
   }
 }
 
@@ -49,7 +49,7 @@ const rateLimit = plugin('resil-rate-limit', (fastify, options) => {
     const limited = await check(request);
     if (limited === undefined) return undefined;
     for (const [name, value] of headersOf(limited.headers)) reply.header(name, value);
-    // A client that hangs up before its answer gets nothing back: a limit could be evaded by that.
+    // A client that hangs up before its response gets nothing back: a limit could be evaded by that.
     if (limited.settle) reply.raw.once('close', () => { if (reply.raw.headersSent) limited.settle(reply.raw.statusCode); });
     return limited.refusal ? send(reply, limited.refusal) : undefined;
   }));
@@ -85,8 +85,8 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
     const header = keyHeaderOf(request.raw);
     if (await once.passes(request, request.method, header)) return undefined;
     const key = await once.keyOf(request, header);
-    const { mine, answer } = await once.begin(request, key, request.method, request.originalUrl, bodies.get(request) ?? Buffer.alloc(0));
-    if (answer !== undefined) return send(reply, answer);
+    const { mine, whole } = await once.begin(request, key, request.method, request.originalUrl, bodies.get(request) ?? Buffer.alloc(0));
+    if (whole !== undefined) return send(reply, whole);
     mine.watch(reply.raw);
     mines.set(request, mine);
     return undefined;
@@ -114,7 +114,7 @@ function isStream(payload) {
   return payload !== null && typeof payload === 'object' && !(payload instanceof Uint8Array);
 }
 
-/** An answer in parts, as it comes. It ends when it is recorded; if it cannot be, it breaks off. */
+/** A response in parts, as it comes. It ends when it is recorded; if it cannot be, it breaks off. */
 async function* recorded(payload, recording) {
   const source = (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
   let isRead = false;
@@ -134,7 +134,7 @@ async function* recorded(payload, recording) {
   };
   try {
     for (let chunk = await next(); chunk !== undefined; chunk = await next()) yield chunk;
-    if ((await recording.end()) !== undefined) throw new Error('the answer could not be recorded');
+    if ((await recording.end()) !== undefined) throw new Error('the response could not be recorded');
   } finally {
     // The client has left: the work is not cut in half because of that.
     if (!isRead) void (async () => { while ((await next()) !== undefined); await recording.end(); })().catch(() => {});

@@ -71,8 +71,8 @@ function ignoringOf(name, said) {
   return (error) => (atOnce(name, 'a boolean', ignores(error)) ? IGNORED : PERMANENT);
 }
 
-/** What a fallback answers. If it fails as well, that failure says what it was to answer for. */
-async function answering(instead, error, context) {
+/** What a fallback returns. If it fails as well, that failure says what it was to stand in for. */
+async function substitute(instead, error, context) {
   try {
     return await instead(error, context);
   } catch (raised) {
@@ -108,7 +108,7 @@ class GuardShape extends Shape {
     const error = call.failureOf(detail.failure);
     const { instead, when } = this.layers[detail.layer];
     if (when !== undefined && !applies(when, error)) throw error;
-    return typeof instead === 'function' ? answering(instead, error, context) : instead;
+    return typeof instead === 'function' ? substitute(instead, error, context) : instead;
   }
 
   unfit(call, value) {
@@ -150,11 +150,11 @@ class Guard {
 
   wrap(fn, options) {
     given.func('fn', fn);
-    const { context: isTold, ...said } = given.only('options', options, WRAPPED);
-    if (isTold !== undefined && typeof isTold !== 'boolean') throw wrongType('context', 'a boolean', isTold);
+    const { context: hasContext, ...said } = given.only('options', options, WRAPPED);
+    if (hasContext !== undefined && typeof hasContext !== 'boolean') throw wrongType('context', 'a boolean', hasContext);
     const guard = this;
     const particular = Object.keys(said).length === 0 ? undefined : said;
-    const wrapped = isTold
+    const wrapped = hasContext
       ? function (...args) { return guard.call((context) => fn.apply(this, [...args, context]), particular); }
       : function (...args) { return guard.call(() => fn.apply(this, args), particular); };
     Object.defineProperty(wrapped, 'name', { value: fn.name, configurable: true });

@@ -45,7 +45,7 @@ class Loss {
     else this.released();
   }
 
-  /** It was let go of: nothing protects who still works under it. */
+  /** It was released: nothing protects work that goes on under it. */
   released() {
     if (this.error !== undefined || this.isReleased) return;
     this.isReleased = true;

@@ -12,7 +12,7 @@ function paired(flat) {
   return headers;
 }
 
-/** An error as a whole answer: `{status, headers, body}`. One that is none of ours is a 500 without its words. */
+/** An error as a whole response: `{status, headers, body}`. One that is none of ours is a 500 without its words. */
 function problem(error) {
   const parts = error instanceof ResilError
     ? { code: error.code, message: String(error.message), retryAfterMs: error.retryAfterMs }

@@ -87,7 +87,7 @@ function json(value) {
   return Buffer.from(JSON.stringify(value) ?? 'null');
 }
 
-/** For who did the work, and has its result. */
+/** For the caller that did the work, and has its result. */
 function unrecorded(cause, result) {
   const error = new ResultUnrecordedError(`the work is done, and its result could not be recorded: ${messageOf(cause)}`, { cause });
   error.result = result;

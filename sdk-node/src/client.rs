@@ -26,7 +26,7 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
             return Err(Error::Internal("no threads can be started".to_owned()));
         };
         let hear = move |notice: &Notice| {
-            let told = match notice.clone() {
+            let notification = match notice.clone() {
                 Notice::Away { address, reason } => Notification::Away { address, reason },
                 Notice::Refused { address, reason } => Notification::Refused { address, reason },
                 Notice::Back { address } => Notification::Back { address },
@@ -38,7 +38,7 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
                     Notification::Dead { worker, id, deaths, reason: reason.text() }
                 }
             };
-            queue.post(Message::Notify(NOTICES, told));
+            queue.post(Message::Notify(NOTICES, notification));
         };
         let settings =
             settings.url(url).runtime(runtime.handle().clone()).on_notice(hear).on_behalf_of("resil-node", home);

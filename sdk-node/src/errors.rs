@@ -71,5 +71,5 @@ pub fn refuse(env: &Env, error: &Error) -> napi::Error {
 pub fn own(given: &OwnError) -> Option<Error> {
     let code = Code::all().find(|code| code.text() == given.code)?;
     let retry_after = given.retry_after_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1_000.0).ok());
-    Some(Error::told(code, given.name.as_deref().unwrap_or_default(), &given.message, retry_after))
+    Some(Error::restored(code, given.name.as_deref().unwrap_or_default(), &given.message, retry_after))
 }

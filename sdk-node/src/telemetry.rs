@@ -57,8 +57,8 @@ pub fn subscribe_events(calls: bool) -> napi::Result<Events> {
                 event => {
                     let is_frequent =
                         matches!(event, Event::Retry { .. } | Event::Hedge { .. } | Event::Timeout { .. });
-                    let told = Notification::Event(Box::new(event.clone()));
-                    mine.post_event(Message::Notify(EVENTS, told), is_frequent);
+                    let notification = Notification::Event(Box::new(event.clone()));
+                    mine.post_event(Message::Notify(EVENTS, notification), is_frequent);
                 }
             }
         }

@@ -19,7 +19,7 @@ async function cameTo(call) {
   }
 }
 
-test('a dead callee is throttled, and gets one call a second', async () => {
+test('a dead callee is throttled to a call a second', async () => {
   const clock = Clock.driven();
   const client = await connect('memory://', { clock });
   const policy = client.policy('throttled', { throttle: { k: 1.5, window: '10s' } });

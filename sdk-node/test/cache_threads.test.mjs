@@ -40,8 +40,8 @@ function heard(worker, wanted) {
   });
 }
 
-/** Failed before: all others were told that the load failed, or waited for the load timeout. */
-test('a thread that ends amid a load fails nobody: the next one loads', { timeout: 60_000 }, async () => {
+/** Failed before: all others learned that the load failed, or waited for the load timeout. */
+test('a thread that ends amid a load fails nobody', { timeout: 60_000 }, async () => {
   const server = await startServer();
   const client = await connect(server.url);
   const cache = client.cached('user', SETTINGS);

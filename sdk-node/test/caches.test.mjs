@@ -31,7 +31,7 @@ onBoth(test, 'a value that is set is not loaded', async (client) => {
   await assert.rejects(cache.set('a', undefined), /value must be something/);
 });
 
-onBoth(test, 'many keys come in their order, and only the missing are loaded', async (client) => {
+onBoth(test, 'many keys keep their order, only missing ones load', async (client) => {
   const [{ loads, load }, cache] = [source(), things(client)];
   await cache.set('b', 'set');
   assert.deepEqual(await cache.getMany(['a', 'b', 'no', 'a'], load), ['a#1', 'set', undefined, 'a#1']);
@@ -44,7 +44,7 @@ onBoth(test, 'many keys come in their order, and only the missing are loaded', a
   await assert.rejects(cache.getMany(['a', 7], load), /keys\[1\] must be a string/);
 });
 
-onBoth(test, 'a key of many that cannot be loaded rejects with its own error', async (client) => {
+onBoth(test, 'one of many keys rejects with its own error', async (client) => {
   const cache = things(client, { errorTtl: 0, retry: 0 });
   const down = new Error('b is down');
   const load = (key) => { if (key === 'b') throw down; return key; };
@@ -52,7 +52,7 @@ onBoth(test, 'a key of many that cannot be loaded rejects with its own error', a
   assert.equal(await cache.get('a', load), 'a');
 });
 
-onBoth(test, 'a tag that is invalidated takes its values and no others', async (client) => {
+onBoth(test, 'an invalidated tag takes only its own values', async (client) => {
   const [{ load }, cache] = [source(), things(client)];
   await cache.get('a', load, { tags: ['red'] });
   await cache.get('b', (key) => new CacheEntry(load(key), { tags: ['red', 'round'] }));
@@ -128,7 +128,7 @@ onBoth(test, 'keys of an iterator are invalidated one after another', async (cli
   await assert.rejects(cache.invalidateOn('abc'), /keys must be an iterable/);
 });
 
-onBoth(test, 'a wait for events ends with its signal, and the source is closed', async (client) => {
+onBoth(test, 'a wait for events ends with its signal', async (client) => {
   const cache = things(client);
   let isClosed = false;
   const silent = { next: never, return: async () => { isClosed = true; return { done: true }; }, [Symbol.asyncIterator]() { return this; } };
@@ -140,7 +140,7 @@ onBoth(test, 'a wait for events ends with its signal, and the source is closed',
   assert.equal(isClosed, true);
 });
 
-test('what is not JSON is loaded anew, of one key and of many', async () => {
+test('what is not JSON is loaded anew', async () => {
   const client = await connect((await startServer()).url);
   const [{ load }, raw, cache] = [source(), client.cached('mixed', { serializer: 'bytes' }), client.cached('mixed')];
   for (const key of ['a', 'b']) await raw.set(key, Buffer.from('not json'));

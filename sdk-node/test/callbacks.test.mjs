@@ -28,7 +28,7 @@ async function quietly(run) {
 for (const [framework, start] of Object.entries(frameworks)) {
   describe(framework, BOUND, () => {
     for (const [what, make] of Object.entries(THROWN)) {
-      test(`a callback of the middleware that throws ${what} ends only its request`, () => quietly(async () => {
+      test(`a middleware callback that throws ${what} ends its request`, () => quietly(async () => {
         const client = await connect('memory://');
         const limiter = client.limiter('api', perHour(100));
         const faults = [
@@ -71,7 +71,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
   });
 }
 
-test('what a judge of errors throws has the error of the call as its cause', () => quietly(async () => {
+test('a judge that throws gets the calls error as cause', () => quietly(async () => {
   const client = await connect('memory://');
   const down = new Error('down');
   const fail = () => { throw down; };
@@ -95,7 +95,7 @@ test('what a judge of errors throws has the error of the call as its cause', () 
   await client.shutdown(100);
 }));
 
-test('whatever a function throws comes through, and what it held is released', () => quietly(async () => {
+test('whatever a function throws comes through, and releases', () => quietly(async () => {
   const client = await connect('memory://');
   const careful = wrap(timeout('5s'), retry({ on: () => false }), client.lock('one', { wait: '1s' }), client.breaker('b', { failureRate: 0, consecutiveFailures: 100 }));
   for (const make of Object.values(THROWN)) {
@@ -122,7 +122,7 @@ test('idempotent work that throws whatever it likes frees its key', () => quietl
   await client.shutdown(100);
 }));
 
-test('a signal whose properties throw fails its call and leaves nothing behind', () => quietly(async () => {
+test('a signal whose properties throw fails only its call', () => quietly(async () => {
   const client = await connect('memory://');
   const lock = client.lock('one', { wait: 0 });
   const signals = [

@@ -37,7 +37,7 @@ test('what a ledger refuses has errors of its own', async () => {
   await client.shutdown();
 });
 
-test('a loop settles each message by how its handler came out', async () => {
+test('a loop settles each message by its handlers outcome', async () => {
   const { client, letters } = await ledger();
   for (const id of ['0', '1', '2', '3']) await letters.fail(id, 'e', { payload: id });
   const seen = [];
@@ -55,7 +55,7 @@ test('a loop settles each message by how its handler came out', async () => {
   assert.ok(report.givenBack >= 1);
 });
 
-test('entries come one by one, and those that nobody asked for go back', async () => {
+test('entries come singly, and those not wanted go back', async () => {
   const { client, letters } = await ledger();
   for (const id of ['0', '1', '2']) await letters.fail(id, 'e', { payload: id });
   for await (const letter of letters.entries()) {
@@ -70,7 +70,7 @@ test('entries come one by one, and those that nobody asked for go back', async (
   await client.shutdown();
 });
 
-test('a take and a loop that are aborted hold nothing back', async () => {
+test('an aborted take or loop holds nothing back', async () => {
   const { client, letters } = await ledger();
   await assert.rejects(letters.take({ wait: 60_000, signal: AbortSignal.timeout(50) }), { code: 'CANCELLED' });
   await letters.fail('1', 'e', { payload: 'x' });

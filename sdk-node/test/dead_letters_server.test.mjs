@@ -73,7 +73,7 @@ test('a loop and a stream go on after a kill', async () => {
   await server.stop();
 });
 
-test('a failure that is not safe is an error that says so', async () => {
+test('an unsafe failure is an error that says so', async () => {
   const server = await startServer();
   const replica = await server.replica();
   const { client, letters } = await ledger(server, { replicas: 1 });

@@ -8,7 +8,7 @@ import * as resil from 'resil';
 
 const table = JSON.parse(readFileSync(new URL('../../commands/errors.json', import.meta.url), 'utf8'));
 
-test('every code of the table has a class with its code, its status and whether it is worth a retry', () => {
+test('every code has its class, status and retry advice', () => {
   for (const { code, http, retryable } of table) {
     const name = `${code.split('_').map((word) => word[0] + word.slice(1).toLowerCase()).join('')}Error`;
     const Class = resil[name];
@@ -24,7 +24,7 @@ test('every code of the table has a class with its code, its status and whether 
   assert.equal(classes.length, table.length, 'and there is no other class');
 });
 
-test('an error is an instance of its own class and of no other', async () => {
+test('an error is an instance of its own class only', async () => {
   const error = await resil.timeout(1).call(() => new Promise(() => {})).catch((caught) => caught);
   assert.ok(error instanceof resil.TimeoutError);
   assert.ok(!(error instanceof resil.CircuitOpenError));
@@ -32,7 +32,7 @@ test('an error is an instance of its own class and of no other', async () => {
   assert.ok(!({ code: 'TIMEOUT' } instanceof resil.ResilError));
 });
 
-test('what is wrong with arguments is a TypeError or a RangeError as well', () => {
+test('wrong arguments are a TypeError or a RangeError too', () => {
   assert.ok(new resil.InvalidArgumentError('x') instanceof TypeError);
   assert.ok(new resil.InvalidPolicyError('x') instanceof RangeError);
 });
@@ -43,7 +43,7 @@ test('require and import give the same package', () => {
   for (const [name, value] of Object.entries(required)) assert.equal(resil[name], value, name);
 });
 
-test('an error becomes an HTTP answer that names nobody', () => {
+test('an error becomes an HTTP reply that names nobody', () => {
   const error = new resil.RateLimitExceededError('the rate limit user:ann is exceeded', { retryAfterMs: 1_500, resource: 'user:ann' });
   const { status, headers, body } = resil.problem(error);
   assert.equal(status, 429);
@@ -54,7 +54,7 @@ test('an error becomes an HTTP answer that names nobody', () => {
   assert.ok(!resil.problem(new Error('a secret')).body.includes('secret'));
 });
 
-test('headers of a verdict and of a repeated request are those of the standards', async () => {
+test('headers of verdicts and repeats follow the standards', async () => {
   const client = await resil.connect('memory://');
   const limiter = client.limiter('api', resil.perMinute(1));
   assert.equal(resil.rateLimitHeaders('api', await limiter.check('ann'))['retry-after'], undefined);

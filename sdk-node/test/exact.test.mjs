@@ -23,7 +23,7 @@ const EXACT = [
   '"9007199254740993"', '{"9007199254740993":1}', '["1e400",{"a":"\\"9007199254740993"}]', '100000000000000000000', 'null',
 ];
 
-onBoth(test, 'a number that JavaScript does not have is refused by its place', async (client, name) => {
+onBoth(test, 'a number outside of JavaScript is refused by place', async (client, name) => {
   const [write, read] = [client.idempotent('exact', { serializer: raw }), client.idempotent('exact')];
   const [load, get] = [client.cached('exact', { serializer: raw }), client.cached('exact')];
   for (const [text, at] of Object.entries(INEXACT)) {
@@ -44,7 +44,7 @@ onBoth(test, 'numbers that JavaScript has come back as they were written', async
   }
 });
 
-onBoth(test, 'keys that JSON does not have are refused by their names', async (client, name) => {
+onBoth(test, 'keys that JSON lacks are refused by their names', async (client, name) => {
   const orders = client.idempotent('keys');
   const refused = {
     'the value.a has Symbol(mark) as a key': { a: { [Symbol('mark')]: 1 } },

@@ -30,7 +30,7 @@ const judges = {
     assert.equal(seen.mismatch, 'IDEMPOTENCY_MISMATCH');
     assert.equal(seen.refusedFences.length, 1, 'one write was refused');
     assert.ok(seen.refusedFences[0][0] < seen.refusedFences[0][1]);
-    assert.ok(['LOCK_LOST', 'StaleFence'].includes(seen.told), `who slept over its lease has not paid: ${seen.told}`);
+    assert.ok(['LOCK_LOST', 'StaleFence'].includes(seen.outcome), `who slept over its lease has not paid: ${seen.outcome}`);
     assert.deepEqual([seen.meanwhile.replayed, seen.meanwhile.value.cents], [false, 500]);
     assert.deepEqual([seen.sleeperAgain.replayed, seen.sleeperAgain.value.cents], [false, 900], 'it is paid under a new lease');
     assert.deepEqual([seen.afterCrash.attempt, seen.afterCrash.replayed], [2, false]);
@@ -42,12 +42,12 @@ const judges = {
     seen.free.forEach(({ status, headers }, index) => {
       assert.equal(headers['ratelimit-policy'], '"free";q=5;w=60');
       assert.equal(headers['x-ratelimit-remaining'], String(Math.max(4 - index, 0)));
-      assert.equal('retry-after' in headers, status === 429, 'only who is refused is told when');
+      assert.equal('retry-after' in headers, status === 429, 'only who is refused learns when');
     });
     assert.match(seen.free[5].body, /RATE_LIMIT_EXCEEDED/);
     assert.deepEqual([seen.withoutKey.status, seen.first.status, seen.whileRunning.status], [400, 201, 409]);
     assert.ok('retry-after' in seen.whileRunning.headers);
-    assert.deepEqual([seen.again.status, seen.again.body], [201, seen.first.body], 'the first answer again');
+    assert.deepEqual([seen.again.status, seen.again.body], [201, seen.first.body], 'the first reply again');
     assert.deepEqual([seen.first.headers['idempotency-replayed'], seen.again.headers['idempotency-replayed']], [undefined, 'true']);
     assert.deepEqual([seen.otherBody.status, seen.shipped], [422, 1]);
   },
@@ -82,7 +82,7 @@ describe('examples', () => {
         judge(await story(url));
       });
     }
-    test(`a newcomer can run ${example} without a server, and it ends`, BOUND, async () => {
+    test(`a newcomer runs ${example} without a server`, BOUND, async () => {
       const { RESIL_URL, ...env } = process.env;
       const { stdout } = await promisify(execFile)(process.execPath, [program], { env, timeout: 100_000 });
       assert.ok(stdout.split('\n').length >= 5, `it tells a story: ${stdout}`);

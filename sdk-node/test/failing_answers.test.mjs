@@ -1,4 +1,4 @@
-/** Handlers that fail in the middle of their answers, and answers that say little: the same on Express and on Fastify. */
+/** Handlers that fail in the middle of their replies, and replies that say little: the same on Express and on Fastify. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, request as ask1 } from 'node:http';
@@ -18,7 +18,7 @@ after(async () => {
   await client.shutdown(1_000);
 });
 
-/** The middleware waits for nobody: who finds the key busy is told so at once. */
+/** The middleware waits for nobody: who finds the key busy is notified at once. */
 const ordersOf = (name) => ({ client, name, tenant: () => 'ann', required: true, wait: 0 });
 
 async function listening(server) {
@@ -34,7 +34,7 @@ async function* broken() {
   throw new Error('in the middle');
 }
 
-/** How services on Express, and on Node's own server, fail when the answer has begun. */
+/** How services on Express, and on Node's own server, fail when the reply has begun. */
 const FAILING = {
   'a handler that throws': async (name, next) => {
     const app = express().set('env', 'test').use(idempotency(ordersOf(name)));
@@ -74,7 +74,7 @@ const FAILING = {
 };
 
 for (const [what, serve] of Object.entries(FAILING)) {
-  test(`an answer that fails in the middle frees its key at once: ${what}`, BOUND, async () => {
+  test(`a reply failing midway frees its key: ${what}`, BOUND, async () => {
     let runs = 0;
     const url = await serve(what, () => { runs += 1; return runs === 1; });
     await assert.rejects(order(url, 'k', 'tea'));
@@ -85,7 +85,7 @@ for (const [what, serve] of Object.entries(FAILING)) {
   });
 }
 
-test('a client that hangs up in the middle of an answer in parts frees no key', BOUND, async () => {
+test('a client that hangs up midway frees no key', BOUND, async () => {
   let finish;
   let isClosed = false;
   const app = express().use(idempotency(ordersOf('hangs up')));
@@ -109,7 +109,7 @@ test('a client that hangs up in the middle of an answer in parts frees no key', 
 });
 
 for (const [framework, start] of Object.entries(frameworks)) {
-  test(`an answer that says nothing of its type is replayed without one (${framework})`, BOUND, async () => {
+  test(`a reply without a type replays without one (${framework})`, BOUND, async () => {
     const app = await start({ orders: ordersOf(`untyped ${framework}`), work: async (_body, _run, request) => {
       request.res?.removeHeader('content-type');
       return { status: 200 };

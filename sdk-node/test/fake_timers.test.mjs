@@ -12,7 +12,7 @@ import { settled } from './waiting.mjs';
 const scene = fileURLToPath(new URL('./fake_timers_scene.mjs', import.meta.url));
 
 for (const [which, name] of [['node', 'mock.timers of node:test'], ['sinon', 'the fake timers of Jest and Vitest']]) {
-  test(`calls end, and a clock is driven, with ${name} in place`, { skip: which === 'node' && mock.timers === undefined && 'this Node has none' }, async () => {
+  test(`calls end and clocks advance with ${name} in place`, { skip: which === 'node' && mock.timers === undefined && 'this Node has none' }, async () => {
     const child = spawn(process.execPath, [scene, which], { stdio: ['ignore', 'pipe', 'pipe'] });
     let [out, err] = ['', ''];
     child.stdout.on('data', (data) => { out += data; });

@@ -20,7 +20,7 @@ async function until(what, isSo) {
   }
 }
 
-test('a server that is killed and back under load is noticed and used again', { timeout: 90_000 }, async () => {
+test('a server killed and restarted is noticed and used', { timeout: 90_000 }, async () => {
   const server = await startServer();
   const client = await connect(server.url, { commandTimeout: 300 });
   const limiter = client.limiter('api', { limit: 1_000_000, period: '1s' });
@@ -73,7 +73,7 @@ test('a server that is killed and back under load is noticed and used again', { 
   await server.stop();
 });
 
-test('a server that stalls costs no more than the command timeout', { timeout: 60_000 }, async () => {
+test('a stalled server costs at most the command timeout', { timeout: 60_000 }, async () => {
   const server = await startServer();
   const client = await connect(server.url, { commandTimeout: 250 });
   const limiter = client.limiter('api', { limit: 10, period: '1s', whenAway: 'closed' });
@@ -96,7 +96,7 @@ const HOLDER = `
   setInterval(() => held.isHeld, 1_000);
 `;
 
-test('a holder that is killed costs the others moments, not its lease', { timeout: 60_000 }, async () => {
+test('a killed holder costs others moments, not its lease', { timeout: 60_000 }, async () => {
   const server = await startServer();
   const holder = spawn(process.execPath, ['--input-type=module', '-e', HOLDER, server.url], { cwd: here, stdio: ['ignore', 'pipe', 'inherit'] });
   const client = await connect(server.url);

@@ -46,7 +46,7 @@ const GARBAGE = [
 function isFine(error) {
   if (error?.message?.includes('thrown by garbage')) return true;
   if (error instanceof TypeError || error instanceof RangeError) return error.message.length > 0;
-  // A name that is none of a policy, a path that is no file, a key that is not there: these are answers.
+  // A name that is none of a policy, a path that is no file, a key that is not there: these are replies.
   return error instanceof resil.ResilError ? error.code !== 'INTERNAL' && error.code !== 'CRASHED' : error?.code === 'ENOENT' || error?.code === 'ENAMETOOLONG' || error?.code === 'ERR_INVALID_ARG_VALUE';
 }
 
@@ -199,7 +199,7 @@ const FIELDS = {
 };
 
 /** What is asked for is right, and cannot be had. */
-const ANSWERS = new Set(['TIMEOUT', 'LEDGER_CONFLICT', 'REDRIVE_REFUSED']);
+const REPLIES = new Set(['TIMEOUT', 'LEDGER_CONFLICT', 'REDRIVE_REFUSED']);
 /** A ledger checks these, and names them as its command does. */
 const NOTHING = ['missing options'];
 const ALSO = {
@@ -209,7 +209,7 @@ const ALSO = {
 };
 
 for (const [name, [make, fields]] of Object.entries(FIELDS)) {
-  test(`settings of ${name} are refused by the name of the field`, async () => {
+  test(`settings of ${name} are refused by field name`, async () => {
     for (const field of fields) {
       let refused = 0;
       for (const [index, garbage] of GARBAGE.entries()) {
@@ -218,7 +218,7 @@ for (const [name, [make, fields]] of Object.entries(FIELDS)) {
         } catch (error) {
           assert.ok(isFine(error), `garbage ${index} as ${field}: ${error?.stack ?? String(error)}`);
           // A timeout of a millisecond is short, and no garbage.
-          if (!error.message.includes('thrown by garbage') && !ANSWERS.has(error.code)) {
+          if (!error.message.includes('thrown by garbage') && !REPLIES.has(error.code)) {
             refused += 1;
             assert.ok(error instanceof TypeError || error instanceof RangeError, `${field}: ${error.name}`);
             const words = [field, ...(ALSO[field] ?? [])].map((word) => word.toLowerCase());

@@ -17,7 +17,7 @@ async function keep(cache, key, value) {
   for (let at = 0; at < 3; at += 1) assert.deepEqual(await cache.get(key, never), value);
 }
 
-test('every caller has a value of its own, unless values are frozen', async () => {
+test('every caller has its own value, unless values are frozen', async () => {
   const client = await connect('memory://');
   const [cache, frozen] = [client.cached('own', LOCAL), client.cached('frozen', { ...LOCAL, frozen: true })];
   const user = { name: 'Ada', roles: ['admin'] };
@@ -74,9 +74,9 @@ test('what another process invalidates is not served 100 ms later', async () => 
     if (round % 3 === 0) await far.invalidate('a');
     else if (round % 3 === 1) await far.clear();
     else await far.set('a', `v${round + 1}`);
-    const told = performance.now();
+    const reported = performance.now();
     while ((await cache.get('a', () => `v${round + 1}`)) !== `v${round + 1}`) {
-      assert.ok(performance.now() - told < 100, `round ${round}: an old value after ${performance.now() - told} ms`);
+      assert.ok(performance.now() - reported < 100, `round ${round}: an old value after ${performance.now() - reported} ms`);
       await new Promise(setImmediate);
     }
   }
@@ -84,7 +84,7 @@ test('what another process invalidates is not served 100 ms later', async () => 
   await other.shutdown(1_000);
 });
 
-test('what is invalidated while nothing is heard is not served after', async () => {
+test('what is invalidated while deaf is not served after', async () => {
   const server = await startServer();
   const [client, other] = [await connect(server.url), await connect(server.url)];
   const [cache, far] = [client.cached('deaf', LOCAL), other.cached('deaf', LOCAL)];
@@ -95,9 +95,9 @@ test('what is invalidated while nothing is heard is not served after', async () 
     });
     await raw(other, ['CLIENT', 'KILL', 'TYPE', 'pubsub']).catch(() => {});
     await far.invalidate('a');
-    const told = performance.now();
+    const reported = performance.now();
     while ((await cache.get('a', () => `v${round + 1}`)) !== `v${round + 1}`) {
-      assert.ok(performance.now() - told < 2_000, `round ${round}: an old value after ${performance.now() - told} ms`);
+      assert.ok(performance.now() - reported < 2_000, `round ${round}: an old value after ${performance.now() - reported} ms`);
       await new Promise(setImmediate);
     }
     // Once new, never old again, whatever is heard late.
@@ -111,7 +111,7 @@ test('what is invalidated while nothing is heard is not served after', async () 
   await other.shutdown(1_000);
 });
 
-test('a value ends with its time, and where a test drives the clock', async () => {
+test('a value ends with its time, also on driven clocks', async () => {
   const client = await connect('memory://');
   const cache = client.cached('short', { ttl: '1h', localTtl: '40ms' });
   await keep(cache, 'a', 'old');
@@ -127,7 +127,7 @@ test('a value ends with its time, and where a test drives the clock', async () =
   assert.equal(await driven.get('a', () => 'new'), 'new');
 });
 
-test('it holds as many as it may, and no client that is closed', async () => {
+test('it holds at most its maximum, and no closed client', async () => {
   const client = await connect('memory://');
   const cache = client.cached('small', { ...LOCAL, localSize: 3 });
   for (let at = 0; at < 10; at += 1) await keep(cache, `key-${at}`, at);
@@ -155,7 +155,7 @@ test('what another program wrote is loaded anew', async () => {
   assert.equal(await cache.get('a', () => 'json'), 'json');
 });
 
-test('hits are counted, and told to who listens', async () => {
+test('hits are counted, and reported to listeners', async () => {
   const client = await connect('memory://');
   const cache = client.cached('counted', LOCAL);
   const local = () => telemetry.metrics().find(({ metric, labels }) => metric === 'resil_cache_gets_total' && labels.name === 'counted' && labels.outcome === 'local')?.value ?? 0;

@@ -80,7 +80,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual([await status(200), await status(404), await status(200)], [200, 404, 429]);
       });
 
-      test('a limit by tier is shared by all processes, and every answer says what is left', async () => {
+      test('processes share a tier’s limit, and responses say it', async () => {
         const [one, two] = await serve((client) => {
           const free = client.limiter('free', perMinute(5));
           const pro = client.limiter('pro', perMinute(100, { burst: 10, tiers: [{ limit: 2_000, period: '1d' }] }));
@@ -91,15 +91,15 @@ for (const [framework, start] of Object.entries(frameworks)) {
           };
           return { tier, work: async () => ({ body: 'prices' }) };
         });
-        const answers = [];
-        for (let turn = 0; turn < 7; turn += 1) answers.push(await ask([one, two][turn % 2], { headers: { 'x-user': 'ann' } }));
-        assert.deepEqual(answers.map((answer) => answer.status), [200, 200, 200, 200, 200, 429, 429]);
-        answers.forEach((answer, turn) => {
-          assert.equal(answer.headers.get('ratelimit-policy'), '"free";q=5;w=60');
-          assert.equal(answer.headers.get('x-ratelimit-remaining'), String(Math.max(4 - turn, 0)));
-          assert.equal(answer.headers.has('retry-after'), answer.status === 429, 'only who is refused is told when');
+        const replies = [];
+        for (let turn = 0; turn < 7; turn += 1) replies.push(await ask([one, two][turn % 2], { headers: { 'x-user': 'ann' } }));
+        assert.deepEqual(replies.map((reply) => reply.status), [200, 200, 200, 200, 200, 429, 429]);
+        replies.forEach((reply, turn) => {
+          assert.equal(reply.headers.get('ratelimit-policy'), '"free";q=5;w=60');
+          assert.equal(reply.headers.get('x-ratelimit-remaining'), String(Math.max(4 - turn, 0)));
+          assert.equal(reply.headers.has('retry-after'), reply.status === 429, 'only who is refused learns when');
         });
-        const refused = answers[5];
+        const refused = replies[5];
         assert.match(refused.headers.get('content-type'), /^application\/problem\+json/);
         const wait = Number(refused.headers.get('retry-after'));
         assert.ok(wait >= 1 && wait <= 12, `one in twelve seconds: ${wait}`);
@@ -107,30 +107,30 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual([said.status, said.code, said['violated-policies']], [429, 'RATE_LIMIT_EXCEEDED', ['free']]);
 
         for (let turn = 0; turn < 7; turn += 1) {
-          const answer = await ask(one, { headers: { 'x-user': 'pro-pat' } });
-          assert.deepEqual([answer.status, answer.body], [200, 'prices']);
-          assert.equal(answer.headers.get('ratelimit-policy'), '"pro-1m";q=10;w=6, "pro-1d";q=2000;w=86400');
-          assert.match(answer.headers.get('ratelimit'), /^"pro-1m";/, 'the tier that binds');
+          const reply = await ask(one, { headers: { 'x-user': 'pro-pat' } });
+          assert.deepEqual([reply.status, reply.body], [200, 'prices']);
+          assert.equal(reply.headers.get('ratelimit-policy'), '"pro-1m";q=10;w=6, "pro-1d";q=2000;w=86400');
+          assert.match(reply.headers.get('ratelimit'), /^"pro-1m";/, 'the tier that binds');
         }
         const unlimited = await ask(one);
         assert.deepEqual([unlimited.status, unlimited.headers.has('ratelimit')], [200, false]);
       });
 
-      test('headers are those that were asked for, and a cost is a cost', async () => {
+      test('headers are those requested, and a cost is a cost', async () => {
         const [one] = await serve((client) => {
           const limiter = client.limiter('dear', perMinute(10));
           return {
             tier: async () => ({ limiter, key: 'all', cost: 4, name: 'api' }), limits: { headers: 'ietf', reset: 'at' }, work: async () => ({ body: '' }),
           };
         });
-        const answers = [await ask(one), await ask(one), await ask(one)];
-        assert.deepEqual(answers.map((answer) => answer.status), [200, 200, 429]);
-        assert.deepEqual(answers.map((answer) => answer.headers.get('ratelimit').split(';')[1]), ['r=6', 'r=2', 'r=2']);
-        assert.equal(answers[0].headers.has('x-ratelimit-limit'), false);
-        assert.match(answers[2].body, /"violated-policies":\["api"\]/);
+        const replies = [await ask(one), await ask(one), await ask(one)];
+        assert.deepEqual(replies.map((reply) => reply.status), [200, 200, 429]);
+        assert.deepEqual(replies.map((reply) => reply.headers.get('ratelimit').split(';')[1]), ['r=6', 'r=2', 'r=2']);
+        assert.equal(replies[0].headers.has('x-ratelimit-limit'), false);
+        assert.match(replies[2].body, /"violated-policies":\["api"\]/);
       });
 
-      test('an order without a key is 400, a malformed key too, and what is not asked for is passed', async () => {
+      test('an order with no key or a bad one fails', async () => {
         let made = 0;
         const [one] = await serve(ordersOf('plain', async () => ({ status: 201, body: String(made += 1) })));
         const missing = await order(one, undefined, 'tea');
@@ -143,7 +143,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.equal((await order(optional, undefined, 'tea')).status, 201);
       });
 
-      test('concurrent duplicates at all processes are one order, and all get its answer', async () => {
+      test('concurrent duplicates are one order with one response', async () => {
         let made = 0;
         const [one, two] = await serve(ordersOf('crowd', async (body, run) => {
           made += 1;
@@ -151,17 +151,17 @@ for (const [framework, start] of Object.entries(frameworks)) {
           await new Promise((resolve) => { setTimeout(resolve, 100); });
           return { status: 201, headers: { location: '/orders/7', 'x-odd': 'gr\xfcn' }, body: `{"made":"${body}"}` };
         }, { wait: 20_000 }));
-        const answers = await Promise.all(Array.from({ length: 40 }, (_, turn) => order([one, two][turn % 2], turn % 3 ? 'k-1' : '"k-1"', 'tea')));
+        const replies = await Promise.all(Array.from({ length: 40 }, (_, turn) => order([one, two][turn % 2], turn % 3 ? 'k-1' : '"k-1"', 'tea')));
         assert.equal(made, 1);
-        for (const answer of answers) {
-          assert.deepEqual([answer.status, answer.body, answer.headers.get('location')], [201, '{"made":"tea"}', '/orders/7']);
-          assert.equal(answer.headers.get('x-odd'), 'gr\xfcn');
+        for (const reply of replies) {
+          assert.deepEqual([reply.status, reply.body, reply.headers.get('location')], [201, '{"made":"tea"}', '/orders/7']);
+          assert.equal(reply.headers.get('x-odd'), 'gr\xfcn');
         }
-        const replayed = answers.filter((answer) => answer.headers.get('idempotency-replayed') === 'true');
+        const replayed = replies.filter((reply) => reply.headers.get('idempotency-replayed') === 'true');
         assert.equal(replayed.length, 39);
       });
 
-      test('while it is made a duplicate is 409 and told when; afterwards it is the first answer; another body is 422', async () => {
+      test('duplicates get 409, then the first response, others 422', async () => {
         const held = gate();
         let made = 0;
         const [one, two] = await serve(ordersOf('slow', async () => {
@@ -191,15 +191,15 @@ for (const [framework, start] of Object.entries(frameworks)) {
       });
 
       test('what failed is not kept: the next request runs', async () => {
-        const answers = [() => ({ status: 503, body: 'later' }), () => { throw new Error('broken'); }, () => ({ status: 404, body: 'none' }), () => ({ status: 201, body: 'never' })];
-        const [one] = await serve(ordersOf('failing', async () => answers.shift()()));
+        const replies = [() => ({ status: 503, body: 'later' }), () => { throw new Error('broken'); }, () => ({ status: 404, body: 'none' }), () => ({ status: 201, body: 'never' })];
+        const [one] = await serve(ordersOf('failing', async () => replies.shift()()));
         assert.deepEqual([(await order(one, 'k', 'x')).status, (await order(one, 'k', 'x')).status], [503, 500]);
         const final = [await order(one, 'k', 'x'), await order(one, 'k', 'x')];
         assert.deepEqual(final.map(({ status, body }) => [status, body]), [[404, 'none'], [404, 'none']], 'what will not change is kept');
-        assert.equal(answers.length, 1);
+        assert.equal(replies.length, 1);
       });
 
-      test('bodies are bounded: a large request is 413, a large answer is passed on and not kept', async () => {
+      test('large requests are 413, large responses are not kept', async () => {
         const seen = [];
         const [one] = await serve(ordersOf('large', async (body) => {
           seen.push(body.length);
@@ -222,12 +222,12 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual(seen, [1_000, 700, 5], 'it is not made twice');
       });
 
-      test('an empty body is a body, and what the service got wrong is not the fault of the client', async () => {
+      test('an empty body is a body, and blame is right', async () => {
         let made = 0;
         const work = async () => ({ status: 201, body: String(made += 1) });
         const [one] = await serve(ordersOf('empty', work));
-        const answers = [await order(one, 'k', ''), await order(one, 'k', undefined), await order(one, 'k', 'tea')];
-        assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422]);
+        const replies = [await order(one, 'k', ''), await order(one, 'k', undefined), await order(one, 'k', 'tea')];
+        assert.deepEqual(replies.map(({ status }) => status), [201, 201, 422]);
         assert.equal(made, 1);
         for (const [at, tenant] of [undefined, null, 7, {}].entries()) {
           const [nobody] = await serve(ordersOf(`nobody${at}`, work, { tenant: () => tenant }));
@@ -236,14 +236,14 @@ for (const [framework, start] of Object.entries(frameworks)) {
         const [named] = await serve(ordersOf('named', work, { tenant: (request) => request.headers['x-user'] }));
         made = 0;
         assert.equal((await order(named, 'k1', 'tea', { 'x-user': 'ann' })).body, '1');
-        assert.equal((await order(named, 'ann:k1', 'tea', { 'x-user': '' })).body, '2', 'no key names the answer of another');
+        assert.equal((await order(named, 'ann:k1', 'tea', { 'x-user': '' })).body, '2', 'no key names the response of another');
         made = 1;
         const [unlimited] = await serve(() => ({ tier: () => ({ limiter: {}, key: 'x' }), work }));
         assert.equal((await ask(unlimited)).status, 500);
         assert.equal(made, 1);
       });
 
-      test('a customer who hangs up does not cut an order in half', async () => {
+      test('a customer who hangs up cuts no order short', async () => {
         const held = gate();
         const [one, two] = await serve(ordersOf('hang-up', async () => {
           held.reach();
@@ -261,20 +261,20 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual([status, body, headers.get('idempotency-replayed')], [201, 'made', 'true']);
       });
 
-      test('an answer in place of the service says how long it is, and the connection stays for the next', async () => {
+      test('a substitute response has its length and keeps the connection', async () => {
         const [one] = await serve(ordersOf('framed', async () => ({ status: 201, body: 'tea' })));
         const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-        const answers = [];
+        const replies = [];
         for (const [key, body] of [['k', 'tea'], ['k', 'tea'], ['k', 'coffee'], [undefined, 'tea'], ['k', 'tea']]) {
-          answers.push(await overOneConnection(agent, one, key, body));
+          replies.push(await overOneConnection(agent, one, key, body));
         }
         agent.destroy();
-        assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422, 400, 201]);
-        for (const { status, length, said } of answers) assert.equal(said, String(length), `${status} says its length`);
-        assert.deepEqual(answers.map(({ isReused }) => isReused), [false, true, true, true, true]);
+        assert.deepEqual(replies.map(({ status }) => status), [201, 201, 422, 400, 201]);
+        for (const { status, length, said } of replies) assert.equal(said, String(length), `${status} says its length`);
+        assert.deepEqual(replies.map(({ isReused }) => isReused), [false, true, true, true, true]);
       });
 
-      test('after a chunked body that is too large the connection serves the next request', async () => {
+      test('the connection survives a chunked body that is too large', async () => {
         let made = 0;
         const [one] = await serve(ordersOf('refused', async () => ({ status: 201, body: String(made += 1) }), { maxBody: 1_000 }));
         const { hostname, port } = new URL(one);
@@ -306,7 +306,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.equal(made, 0);
       });
 
-      test('which answers are kept is for the service to say', async () => {
+      test('which responds are kept is for the service to say', async () => {
         const statuses = [];
         const work = async () => ({ status: statuses.shift(), body: 'x' });
         const twice = async (url, key, first, second) => {
@@ -321,10 +321,10 @@ for (const [framework, start] of Object.entries(frameworks)) {
         const [chosen] = await serve(ordersOf('chosen', work, { keepResponses: (status) => status === 403 }));
         assert.deepEqual([await twice(chosen, 'a', 403, 201), await twice(chosen, 'b', 201, 202)], [[403, 403], [201, 202]]);
         const [odd] = await serve(ordersOf('odd', work, { keepResponses: () => 'yes' }));
-        assert.deepEqual(await twice(odd, 'a', 201, 201), [500, 500], 'what is no answer is no answer');
+        assert.deepEqual(await twice(odd, 'a', 201, 201), [500, 500], 'what is no response is no response');
       });
 
-      test('the size of an answer that is kept is that of its head and its body', async () => {
+      test('a kept response counts head and body as size', async () => {
         let made = 0;
         const work = async (body) => { made += 1; return { status: 201, headers: { 'x-long': 'h'.repeat(Number(body)) }, body: 'b'.repeat(500) }; };
         const [one] = await serve(ordersOf('heads', work, { maxResponse: 1_500 }));
@@ -332,7 +332,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual([(await order(one, 'large', '1000')).status, (await order(one, 'large', '1000')).status, made], [201, 409, 2]);
       });
 
-      test('an answer in parts reaches the client as it is made, and is kept', async () => {
+      test('a response in parts streams, and is kept', async () => {
         for (const size of [10, 2_000]) {
           const held = gate();
           let made = 0;
@@ -357,7 +357,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         }
       });
 
-      test('an answer in parts whose client leaves is made to its end, and kept', async () => {
+      test('a response whose client leaves is completed and kept', async () => {
         const held = gate();
         const work = async () => ({ status: 201, parts: (async function* () { yield 'first,'; await held.opened; yield 'last'; })() });
         const [one, two] = await serve(ordersOf('left', work, { wait: 20_000 }));
@@ -370,14 +370,14 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual([(await again).status, (await again).body], [201, 'first,last']);
       });
 
-      test('limits and keys together: the answer that is given again says what is left now', async () => {
+      test('a replayed response says what is left now', async () => {
         const [one] = await serve((client) => {
           const limiter = client.limiter('both', perDay(10));
           return { ...ordersOf('both', async () => ({ status: 201, body: 'made' }))(client), tier: () => ({ limiter, key: 'ann' }) };
         });
-        const answers = [await order(one, 'k', 'tea'), await order(one, 'k', 'tea')];
-        assert.deepEqual(answers.map((answer) => answer.headers.get('x-ratelimit-remaining')), ['9', '8']);
-        assert.deepEqual(answers.map((answer) => answer.body), ['made', 'made']);
+        const replies = [await order(one, 'k', 'tea'), await order(one, 'k', 'tea')];
+        assert.deepEqual(replies.map((reply) => reply.headers.get('x-ratelimit-remaining')), ['9', '8']);
+        assert.deepEqual(replies.map((reply) => reply.body), ['made', 'made']);
       });
     });
   }
@@ -394,7 +394,7 @@ async function chunkedOrder(url, key, parts) {
 }
 
 for (const [framework, start] of Object.entries(frameworks)) {
-  test(`an answer in parts that cannot be recorded breaks off (${framework})`, BOUND, async () => {
+  test(`a response that cannot be recorded breaks off (${framework})`, BOUND, async () => {
     servers ??= new Servers();
     const server = await servers.start();
     const client = await connect(server.url);
@@ -411,7 +411,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
   });
 }
 
-test('a plain server of Node can use them, and answers in parts are kept whole', BOUND, async () => {
+test('a plain Node server keeps responses in parts whole', BOUND, async () => {
   const client = await connect('memory://');
   const keys = idempotency({ client, name: 'parts', tenant: () => 'all' });
   let made = 0;
@@ -426,8 +426,8 @@ test('a plain server of Node can use them, and answers in parts are kept whole',
   })).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const url = `http://127.0.0.1:${server.address().port}`;
-  const answers = [await order(url, 'k', 'tea'), await order(url, 'k', 'tea')];
-  for (const { status, body, headers } of answers) {
+  const replies = [await order(url, 'k', 'tea'), await order(url, 'k', 'tea')];
+  for (const { status, body, headers } of replies) {
     assert.deepEqual([status, body, headers.get('x-list')], [202, 'you said: tea!', 'a, b']);
   }
   assert.equal(made, 1);
@@ -436,7 +436,7 @@ test('a plain server of Node can use them, and answers in parts are kept whole',
   await client.shutdown(0);
 });
 
-test('after a parser its body is what counts, and bytes that were kept count first', BOUND, async () => {
+test('a parsed body counts, and raw bytes count first', BOUND, async () => {
   const client = await connect('memory://');
   let made = 0;
   const app = express();
@@ -447,9 +447,9 @@ test('after a parser its body is what counts, and bytes that were kept count fir
   await once(server, 'listening');
   const url = `http://127.0.0.1:${server.address().port}`;
   const json = { 'content-type': 'application/json' };
-  const answers = [await order(url, 'k', '{"item":"tea"}', json), await order(url, 'k', '{ "item": "tea" }', json), await order(url, 'k', '{"item":"coffee"}', json)];
-  assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422], 'spaces say nothing to a parser');
-  assert.equal(answers[1].body, '{"made":1,"item":"tea"}');
+  const replies = [await order(url, 'k', '{"item":"tea"}', json), await order(url, 'k', '{ "item": "tea" }', json), await order(url, 'k', '{"item":"coffee"}', json)];
+  assert.deepEqual(replies.map(({ status }) => status), [201, 201, 422], 'spaces say nothing to a parser');
+  assert.equal(replies[1].body, '{"made":1,"item":"tea"}');
   const raw = [await order(`${url}/raw`, 'r', '{"item":"tea"}', json), await order(`${url}/raw`, 'r', '{ "item": "tea" }', json)];
   assert.deepEqual(raw.map(({ status }) => status), [201, 422], 'the bytes differ');
   const large = await order(url, 'l', `{"item":"${'x'.repeat(200)}"}`, json);
@@ -459,7 +459,7 @@ test('after a parser its body is what counts, and bytes that were kept count fir
   await client.shutdown(0);
 });
 
-test('a server that is away is an answer, not an accident', BOUND, async () => {
+test('an absent server is a response, not an accident', BOUND, async () => {
   const client = await connect('redis://127.0.0.1:1', { commandTimeout: 100 });
   const closed = client.limiter('closed', perMinute(5, { whenAway: 'closed' }));
   const limited = rateLimit({ tier: () => ({ limiter: closed, key: 'x' }) });
@@ -468,17 +468,17 @@ test('a server that is away is an answer, not an accident', BOUND, async () => {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const url = `http://127.0.0.1:${server.address().port}`;
-  for (const answer of [await ask(url), await order(url, 'k', 'tea')]) {
-    assert.equal(answer.status, 503);
-    assert.equal(JSON.parse(answer.body).code, 'BACKEND_UNAVAILABLE');
-    assert.doesNotMatch(answer.body, /127\.0\.0\.1/, 'nobody outside learns where it is');
+  for (const reply of [await ask(url), await order(url, 'k', 'tea')]) {
+    assert.equal(reply.status, 503);
+    assert.equal(JSON.parse(reply.body).code, 'BACKEND_UNAVAILABLE');
+    assert.doesNotMatch(reply.body, /127\.0\.0\.1/, 'nobody outside learns where it is');
   }
   server.closeAllConnections();
   server.close();
   await client.shutdown(0);
 });
 
-test('what cannot be used is refused when the middleware is made, by its name', async () => {
+test('the middleware refuses unusable options by name when made', async () => {
   const client = await connect('memory://');
   const refused = (make, name) => assert.throws(make, (error) => error instanceof InvalidArgumentError && error instanceof TypeError && error.message.includes(name) || assert.fail(`${name}: ${error}`));
   refused(() => rateLimit({}), 'tier');

@@ -11,7 +11,7 @@ import fastify from 'fastify';
 import * as forExpress from 'resil/express';
 import * as forFastify from 'resil/fastify';
 
-/** What the handlers of both do. `work` is told the body as text, and answers `{status, headers, body}`. */
+/** What the handlers of both do. `work` is reported the body as text, and responses `{status, headers, body}`. */
 export const frameworks = {
   async express({ tier, limits, orders, work }) {
     const app = express();
@@ -82,7 +82,7 @@ Object.assign(frameworks, {
   },
 });
 
-/** An answer, as tests look at it. */
+/** A response, as tests look at it. */
 export async function ask(url, { method = 'GET', headers = {}, body } = {}) {
   const response = await fetch(url, { method, headers, body, signal: AbortSignal.timeout(30_000) });
   return { status: response.status, headers: response.headers, body: await response.text() };

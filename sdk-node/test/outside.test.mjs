@@ -14,7 +14,7 @@ import { never, settled, turn, until } from './waiting.mjs';
 let stores = 0;
 const store = () => `memory://outside-${stores += 1}`;
 
-test('a broken lock in memory is told at once', async () => {
+test('a broken lock in memory is reported at once', async () => {
   const url = store();
   const [holder, operator] = [await connect(url), await connect(url)];
   const held = await holder.lock('stock', { lease: '60s' }).acquire();
@@ -31,7 +31,7 @@ test('a broken lock in memory is told at once', async () => {
   await Promise.all([holder.shutdown(100), operator.shutdown(100)]);
 });
 
-onBoth(test, 'a listener hears what others change without a call of its own', async (client, name) => {
+onBoth(test, 'a listener hears changes without calls of its own', async (client, name) => {
   const other = client.breaker(name, { consecutiveFailures: 1, openFor: '1h' });
   const heard = [];
   const breaker = client.breaker(name, { consecutiveFailures: 7 });
@@ -50,7 +50,7 @@ onBoth(test, 'the last known state includes what state() answered', async (clien
   assert.equal(breaker.lastKnownState, 'closed');
 });
 
-test('listeners that come after all were removed hear as the first did', async () => {
+test('listeners added after a removal hear like the first', async () => {
   const client = await connect('memory://');
   const [breaker, heard] = [client.breaker('b'), []];
   breaker.on('transition', () => heard.push('removed'));
@@ -69,7 +69,7 @@ test('listeners that come after all were removed hear as the first did', async (
   await client.shutdown(100);
 });
 
-test('a listener keeps its breaker for as long as there is its client', async () => {
+test('a listener keeps its breaker as long as its client', async () => {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc');
   const client = await connect('memory://');
@@ -98,7 +98,7 @@ test('shutdown waits for calls under limiters, locks and bulkheads', async () =>
   assert.ok(report.isClean);
 });
 
-test('a limiter call that outlives the deadline of a shutdown is rejected', async () => {
+test('a limiter call that outlives a shutdown is rejected', async () => {
   const client = await connect('memory://');
   let signal;
   const call = client.limiter('l', perHour(10)).call((context) => { signal = context.signal; return never(); }).catch((error) => error);
@@ -109,7 +109,7 @@ test('a limiter call that outlives the deadline of a shutdown is rejected', asyn
   assert.equal(report.cutOff, 1);
 });
 
-test('half of a surrogate pair is refused by the name of its argument', async () => {
+test('half a surrogate pair is refused by argument name', async () => {
   const client = await connect('memory://');
   const half = 'a\ud800b';
   const limiter = client.limiter('l', perHour(5));
@@ -148,7 +148,7 @@ test('memory without slashes is pointed to the URL', async () => {
   for (const url of ['memory', 'memory:', 'memory:/']) await assert.rejects(connect(url), /memory:\/\//);
 });
 
-test('whatever is out of bounds is told the same bounds', async () => {
+test('values out of bounds are refused with the bounds', async () => {
   const client = await connect('memory://');
   for (const limit of [0, -1, 4_294_967_295, 1e12]) {
     assert.throws(() => client.limiter('l', { limit, period: '1s' }), new RegExp(`^InvalidPolicyError: limit must be from 1 to 1000000000, got ${limit}$`));
@@ -168,9 +168,9 @@ test('a name in settings that is another is refused', async () => {
   await client.shutdown(100);
 });
 
-test('of an option that nobody knows the caller is told all that are known', async () => {
+test('the error about an unknown option names all known ones', async () => {
   const client = await connect('memory://');
-  const told = async (attempt) => (await (async () => attempt())().catch((error) => error)).message.split('known: ')[1].split(', ');
+  const reported = async (attempt) => (await (async () => attempt())().catch((error) => error)).message.split('known: ')[1].split(', ');
   const wanted = [
     [() => client.breaker('b', { x: 1 }), ['ignore', 'failureRate'], ['name']],
     [() => client.limiter('l', { ...perHour(1), x: 1 }), ['burst'], ['name']],
@@ -184,14 +184,14 @@ test('of an option that nobody knows the caller is told all that are known', asy
     [() => connect('memory://', { x: 1 }), ['name', 'clock', 'signal', 'instances'], []],
   ];
   for (const [attempt, has, hasNot] of wanted) {
-    const known = await told(attempt);
+    const known = await reported(attempt);
     for (const name of has) assert.ok(known.includes(name), `${attempt}: ${known}`);
     for (const name of hasNot) assert.ok(!known.includes(name), `${attempt}: ${known}`);
   }
   await client.shutdown(100);
 });
 
-test('a local bulkhead has a size by default, and a fallback takes classes', async () => {
+test('a local bulkhead has a default size; fallbacks take classes', async () => {
   assert.equal(bulkhead().metrics.available, 25);
   assert.equal(await fallback('instead', { when: RangeError }).call(() => { throw new RangeError('x'); }), 'instead');
   await assert.rejects(fallback('instead', { when: [RangeError] }).call(() => { throw new TypeError('x'); }), TypeError);
@@ -233,7 +233,7 @@ test('results of a batch come as items are done', async () => {
   assert.deepEqual(unordered, [1, 2, 'slow']);
 });
 
-test('a stream takes no more than its workers can do, and closes its source', async () => {
+test('a stream is read at its workers’ pace, and closed', async () => {
   let taken = 0;
   let isClosed = false;
   async function* source() {
@@ -259,7 +259,7 @@ test('a stream takes no more than its workers can do, and closes its source', as
   assert.ok(isClosed && isAborted);
 });
 
-test('a stream ends with the error of its source, and stops as it is told to', async () => {
+test('a stream ends with its source’s error, or when asked', async () => {
   async function* broken() { yield 1; throw new Error('no more'); }
   const seen = [];
   await assert.rejects(async () => { for await (const result of dispatcher(1).stream(broken(), (item) => item)) seen.push(result.value); }, /no more/);
@@ -313,7 +313,7 @@ onBoth(test, 'work that was cut short keeps its key', async (client, name) => {
   assert.equal((await work.get(`${name}plain`)).state, 'unknown', 'an error of the function frees it');
 });
 
-onBoth(test, 'a duplicate that cannot read a final error is told that it is one', async (client, name) => {
+onBoth(test, 'a duplicate of an unreadable final error learns so', async (client, name) => {
   const knows = client.idempotent('final', { remember: { isFinal: () => true } });
   await assert.rejects(knows.run(name, undefined, () => { throw new RangeError('declined'); }), RangeError);
   const error = await client.idempotent('final').run(name, undefined, () => 1).catch((caught) => caught);

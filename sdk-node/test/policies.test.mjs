@@ -6,7 +6,7 @@ import { budget, bulkhead, connect, dispatcher, fallback, handleAll, handleNone,
 import { Clock } from 'resil/testing';
 import { never, settled, turn, until } from './waiting.mjs';
 
-test('a retry goes on while the error may go away, and tells which attempt it is', async () => {
+test('a retry tells its attempt while errors may pass', async () => {
   const seen = [];
   const value = await retry({ on: handleAll, initialBackoff: 1 }).call(async ({ attempt }) => {
     seen.push(attempt);
@@ -17,19 +17,19 @@ test('a retry goes on while the error may go away, and tells which attempt it is
   assert.deepEqual(seen, [1, 2, 3]);
 });
 
-test('a result that is a failure is tried again, and the last one is returned', async () => {
+test('a failed result is retried, and the last returned', async () => {
   const unwell = ({ status }) => status === 503;
-  const answers = [503, 503, 200, 503, 503].map((status) => ({ status }));
+  const replies = [503, 503, 200, 503, 503].map((status) => ({ status }));
   const again = retry({ onResult: unwell, initialBackoff: 1 });
-  assert.deepEqual(await again.call(() => answers.shift()), { status: 200 });
-  assert.deepEqual(await retry({ on: handleNone, onResult: unwell, initialBackoff: 1, maxAttempts: 2 }).call(async () => answers.shift()), { status: 503 });
-  assert.equal(answers.length, 0);
+  assert.deepEqual(await again.call(() => replies.shift()), { status: 200 });
+  assert.deepEqual(await retry({ on: handleNone, onResult: unwell, initialBackoff: 1, maxAttempts: 2 }).call(async () => replies.shift()), { status: 503 });
+  assert.equal(replies.length, 0);
   await assert.rejects(again.call(() => null), TypeError, 'a judge that throws is what the caller gets');
   assert.throws(() => retry({ onResult: 503 }), /onResult/);
   assert.throws(() => retry({}), /on must be/);
 });
 
-test('results trip a breaker, and only the layers that judge them see a failure', async () => {
+test('results trip a breaker through the layers that judge', async () => {
   const client = await connect('memory://');
   const judging = client.breaker('judging', { onResult: (status) => status >= 500, consecutiveFailures: 2 });
   const trusting = client.breaker('trusting', { consecutiveFailures: 1 });
@@ -59,22 +59,22 @@ test('a budget is shared by several policies', async () => {
 test('a whole policy judges results, and its breaker counts them', async () => {
   const client = await connect('memory://');
   const unwell = ({ status }) => status === 503;
-  const answers = (...statuses) => () => ({ status: statuses.shift() });
+  const replies = (...statuses) => () => ({ status: statuses.shift() });
   const again = { maxAttempts: 3, initialBackoff: 1 };
   const bank = client.policy('bank', { retry: again, onResult: unwell });
-  assert.deepEqual(await bank.call(answers(503, 503, 200)), { status: 200 });
-  assert.deepEqual(await bank.call(answers(503, 503, 503)), { status: 503 }, 'the last one, as it came');
+  assert.deepEqual(await bank.call(replies(503, 503, 200)), { status: 200 });
+  assert.deepEqual(await bank.call(replies(503, 503, 503)), { status: 503 }, 'the last one, as it came');
   await assert.rejects(bank.call(() => null), TypeError, 'a judge that throws is what the caller gets');
-  await assert.rejects(bank.callOnce(client.idempotent('payments'), 'k', undefined, answers(200)), /let fn throw/);
+  await assert.rejects(bank.callOnce(client.idempotent('payments'), 'k', undefined, replies(200)), /let fn throw/);
   assert.throws(() => client.policy('bank', { retry: again }), /on must be/);
   const fragile = client.policy('fragile', { breaker: { consecutiveFailures: 2 }, onResult: unwell });
-  for (let turn = 0; turn < 2; turn += 1) assert.deepEqual(await fragile.call(answers(503)), { status: 503 });
-  await assert.rejects(fragile.call(answers(200)), CircuitOpenError);
+  for (let turn = 0; turn < 2; turn += 1) assert.deepEqual(await fragile.call(replies(503)), { status: 503 });
+  await assert.rejects(fragile.call(replies(200)), CircuitOpenError);
   await client.policies.set('stored', { retry: { maxAttempts: 2 } });
-  const followed = await client.policy('stored', { onResult: (answer) => (unwell(answer) ? 1 : false) });
-  assert.deepEqual(await followed.call(answers(503, 200)), { status: 200 });
+  const followed = await client.policy('stored', { onResult: (reply) => (unwell(reply) ? 1 : false) });
+  assert.deepEqual(await followed.call(replies(503, 200)), { status: 200 });
   const file = client.policies({ version: 1, policies: { filed: { retry: again } } });
-  assert.deepEqual(await file.policy('filed', { onResult: unwell }).call(answers(503, 200)), { status: 200 });
+  assert.deepEqual(await file.policy('filed', { onResult: unwell }).call(replies(503, 200)), { status: 200 });
   await client.shutdown(1_000);
 });
 
@@ -93,7 +93,7 @@ test('a budget is shared by whole policies', async () => {
   await client.shutdown(1_000);
 });
 
-test('a trip by hand ends in half-open, and cells are reserved together', async () => {
+test('a manual trip half-opens, and cells are reserved together', async () => {
   const client = await connect('memory://');
   const bank = client.breaker('bank');
   assert.equal(await bank.force('open-then-probe', { duration: '1m', reason: 'drill' }), 'forced-open');
@@ -105,7 +105,7 @@ test('a trip by hand ends in half-open, and cells are reserved together', async 
   await client.shutdown(1_000);
 });
 
-test('a retry waits as long as its clock says, and not a moment less', async () => {
+test('a retry waits as long as its clock says', async () => {
   const clock = Clock.driven();
   const policy = retry({ on: handleAll, clock, jitter: 'none', initialBackoff: 100, maxAttempts: 2 });
   let runs = 0;
@@ -118,7 +118,7 @@ test('a retry waits as long as its clock says, and not a moment less', async () 
   assert.equal(await call, 2);
 });
 
-test('when the attempts are used up the last error is the cause', async () => {
+test('after the last attempt the last error is cause', async () => {
   const last = new Error('third');
   const errors = [new Error('first'), new Error('second'), last];
   const error = await retry({ on: handleAll, initialBackoff: 1 }).call(() => { throw errors.shift(); }).catch((caught) => caught);
@@ -127,7 +127,7 @@ test('when the attempts are used up the last error is the cause', async () => {
   assert.equal(error.cause, last);
 });
 
-test('an error that will not go away comes through untouched, at once', async () => {
+test('a permanent error comes through untouched, at once', async () => {
   const odd = { not: 'even an error' };
   let runs = 0;
   const on = (error) => error !== odd;
@@ -145,13 +145,13 @@ test('classes of errors say which are retried', async () => {
   assert.equal(runs, 3);
 });
 
-test('a function that judges errors and throws is the error then', async () => {
+test('a judge that throws becomes the error itself', async () => {
   const broken = new Error('the judge');
   await assert.rejects(retry({ on: () => { throw broken; } }).call(() => { throw new Error('x'); }), (caught) => caught === broken);
   await assert.rejects(retry({ on: () => 'perhaps' }).call(() => { throw new Error('x'); }), /what on returns/);
 });
 
-test('a timeout aborts the function and does not wait for it', async () => {
+test('a timeout aborts the function without waiting for it', async () => {
   const clock = Clock.driven();
   let signal;
   const call = timeout({ after: 50, clock }).call((context) => { signal = context.signal; return never(); });
@@ -160,10 +160,10 @@ test('a timeout aborts the function and does not wait for it', async () => {
   const error = await call.catch((caught) => caught);
   assert.ok(error instanceof TimeoutError);
   assert.ok(signal.aborted);
-  assert.equal(signal.reason, error, 'the function is told why');
+  assert.equal(signal.reason, error, 'the function learns why');
 });
 
-test('a function that looks at its signal only after it was aborted sees that it was', async () => {
+test('a signal first read after its abort is aborted', async () => {
   const clock = Clock.driven();
   let context;
   const call = timeout({ after: 50, clock }).call((given) => { context = given; return never(); });
@@ -172,7 +172,7 @@ test('a function that looks at its signal only after it was aborted sees that it
   assert.ok(context.signal.aborted);
 });
 
-test('what a function does after its time was over is ignored', async () => {
+test('a function’s end after its time is ignored', async () => {
   const clock = Clock.driven();
   const late = [];
   for (const end of ['resolve', 'reject']) {
@@ -184,7 +184,7 @@ test('what a function does after its time was over is ignored', async () => {
   await turn();
 });
 
-test('of a hedged call the faster one wins and the other is aborted', async () => {
+test('the faster hedged call wins, the other is aborted', async () => {
   const clock = Clock.driven();
   const signals = [];
   const call = hedge({ on: handleAll, hedgingDelay: 20, clock }).call(({ signal, attempt }) => {
@@ -198,7 +198,7 @@ test('of a hedged call the faster one wins and the other is aborted', async () =
   assert.ok(signals[0].reason instanceof CancelledError);
 });
 
-test('a bulkhead lets in so many, lets so many wait, and refuses the rest', async () => {
+test('a bulkhead admits some, queues some, refuses the rest', async () => {
   const narrow = bulkhead({ name: 'narrow', maxConcurrentCalls: 1, maxQueue: 1 });
   const gates = [Promise.withResolvers?.() ?? withResolvers(), withResolvers()];
   const first = narrow.call(() => gates[0].promise);
@@ -224,7 +224,7 @@ test('partitions of a bulkhead have places of their own', async () => {
   held.release();
 });
 
-test('a fallback answers in place of a failure, and is told which', async () => {
+test('a fallback replaces a failure, and gets it', async () => {
   const down = new Error('down');
   assert.equal(await fallback('instead').call(() => { throw down; }), 'instead');
   assert.equal(await fallback(async (error) => error.message).call(() => Promise.reject(down)), 'down');
@@ -244,7 +244,7 @@ test('policies around each other are one call, outermost first', async () => {
   assert.equal(runs, 3);
 });
 
-test('an open circuit is never retried, also if the breaker is inside of the function', async () => {
+test('an open circuit is never retried, wherever it is', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('open', { consecutiveFailures: 1 });
   await assert.rejects(breaker.call(() => { throw new Error('x'); }));
@@ -258,7 +258,7 @@ test('an open circuit is never retried, also if the breaker is inside of the fun
   }
 });
 
-test('a call that was let in at once and fails is judged as any other', async () => {
+test('a call let in at once is judged alike', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('judged', { consecutiveFailures: 3, openFor: '1h' });
   const narrow = bulkhead({ maxConcurrentCalls: 1 });
@@ -273,7 +273,7 @@ test('a call that was let in at once and fails is judged as any other', async ()
   assert.equal(narrow.metrics.active, 0);
 });
 
-test('many calls at once through one guard are each their own', async () => {
+test('many calls through one guard are each their own', async () => {
   const client = await connect('memory://');
   const guard = wrap(retry({ on: handleAll, initialBackoff: 1, maxAttempts: 5, budget: null }), client.breaker('many', { consecutiveFailures: 0, failureRate: 0, slowCallDuration: '1m', slowCallRate: 100 }));
   const calls = Array.from({ length: 500 }, (_, at) => guard.call(async ({ attempt }) => {
@@ -284,14 +284,14 @@ test('many calls at once through one guard are each their own', async () => {
   assert.deepEqual(await Promise.all(calls), calls.map((_, at) => at));
 });
 
-test('an error of ours that a function throws comes out as that very object', async () => {
+test('an error of ours comes out as that object', async () => {
   const own = new TimeoutError('mine');
   await assert.rejects(timeout(1_000).call(() => { throw own; }), (caught) => caught === own);
   const client = await connect('memory://');
   await assert.rejects(client.breaker('b').call(() => Promise.reject(own)), (caught) => caught === own);
 });
 
-test('wrapped functions keep their arguments, their this, their name and their length', async () => {
+test('wrapped functions keep arguments, this, name and length', async () => {
   const target = { base: 2, async times(a, b) { return this.base * a * b; } };
   const times = wrap(retry({ on: handleAll }), timeout(1_000), target.times);
   assert.equal(times.length, 2);
@@ -299,7 +299,7 @@ test('wrapped functions keep their arguments, their this, their name and their l
   assert.equal(await times.call(target, 3, 4), 24);
 });
 
-test('a wrapped function that wants to know its context is told it after its arguments', async () => {
+test('a wrapped function may get its context last', async () => {
   const clock = Clock.driven();
   const target = { base: 2, async times(a, { attempt, signal }) { return attempt < 2 ? Promise.reject(new Error('x')) : [this.base * a, attempt, signal.aborted]; } };
   const times = wrap(retry({ on: handleAll, initialBackoff: 1, budget: null }), timeout({ after: 10, clock })).wrap(target.times, { context: true });
@@ -307,7 +307,7 @@ test('a wrapped function that wants to know its context is told it after its arg
   assert.throws(() => retry({ on: handleAll }).wrap(target.times, { context: 'yes' }), /context must be a boolean/);
 });
 
-test('a signal that is aborted gives up the call, and the function is told', async () => {
+test('an aborted signal ends the call and notifies the function', async () => {
   for (const guard of [retry({ on: handleAll }), timeout(10_000), bulkhead({ maxConcurrentCalls: 1 }), wrap(retry({ on: handleAll }), timeout(10_000))]) {
     const controller = new AbortController();
     let inner;
@@ -338,7 +338,7 @@ test('a signal that lives long collects no listeners', async () => {
   assert.equal(added, 0);
 });
 
-test('a batch runs a few at a time, and one that fails takes nobody along', async () => {
+test('a batch runs a few at once, failures stay single', async () => {
   let now = 0;
   let most = 0;
   const results = await dispatcher(3).run([1, 2, 3, 4, 5, 6], async (item) => {
@@ -354,7 +354,7 @@ test('a batch runs a few at a time, and one that fails takes nobody along', asyn
   assert.ok(results[1].reason instanceof RangeError);
 });
 
-test('a batch that stops at an error aborts what runs and begins no more', async () => {
+test('a batch that stops at an error begins no more', async () => {
   const signals = [];
   const results = await dispatcher({ workers: 2, onError: 'cancel' }).run([1, 2, 3], async (item, { signal }) => {
     signals.push(signal);
@@ -365,7 +365,7 @@ test('a batch that stops at an error aborts what runs and begins no more', async
   assert.ok(signals[0].aborted);
 });
 
-test('a batch that is given up says what was done until then', async () => {
+test('an abandoned batch says what was done until then', async () => {
   const controller = new AbortController();
   const signals = [];
   const batch = dispatcher(2).run([1, 2, 3, 4, 5], async (item, { signal }) => {
@@ -382,14 +382,14 @@ test('a batch that is given up says what was done until then', async () => {
   assert.ok(signals[2].aborted && signals[3].aborted);
 });
 
-test('a batch without items is done, and one of a hundred thousand is too', async () => {
+test('batches may have no items or a hundred thousand', async () => {
   assert.deepEqual(await dispatcher(2).run([], () => 1), []);
   const results = await dispatcher(8).run(Array.from({ length: 100_000 }, (_, at) => at), (item) => item);
   assert.equal(results.length, 100_000);
   assert.ok(results.every((result, at) => result.value === at));
 });
 
-test('a function that throws at once and one that rejects are the same', async () => {
+test('a function that throws equals one that rejects', async () => {
   for (const guard of [retry({ on: handleNone }), timeout(1_000), bulkhead({ maxConcurrentCalls: 1 })]) {
     for (const fn of [() => { throw new Error('x'); }, () => Promise.reject(new Error('x')), async () => { await turn(); throw new Error('x'); }]) {
       await assert.rejects(guard.call(fn), /^Error: x$/);
@@ -405,7 +405,7 @@ function withResolvers() {
   return { promise, resolve };
 }
 
-test('an error shows the frames of its caller, through every policy', async () => {
+test('an error shows its caller’s frames through every policy', async () => {
   const client = await connect('memory://');
   const guards = {
     retry: retry({ on: handleAll, maxAttempts: 2, initialBackoff: 1, reraise: true }), timeout: timeout('10s'), fallback: fallback(1, { when: () => false }),

@@ -10,7 +10,7 @@ import { Clock } from 'resil/testing';
 import { onBoth } from './servers.mjs';
 import { never, turn, until } from './waiting.mjs';
 
-onBoth(test, 'a limit grants what it holds, and says when to come back', async (client, name) => {
+onBoth(test, 'a limit grants its amount, then says when', async (client, name) => {
   const limiter = client.limiter('api', perHour(2));
   assert.equal((await limiter.check(name)).remaining, 1);
   await limiter.acquire(name);
@@ -31,7 +31,7 @@ onBoth(test, 'several limits are taken from together or not at all', async (clie
   assert.equal((await all.peek(name)).remaining, 8);
 });
 
-onBoth(test, 'a turn is booked and waited for, unless it comes too late', async (client, name) => {
+onBoth(test, 'a turn is booked and awaited unless too late', async (client, name) => {
   const limiter = client.limiter('turns', { limit: 1, period: '200ms' });
   await limiter.untilReady(name, '1s');
   const begun = performance.now();
@@ -42,7 +42,7 @@ onBoth(test, 'a turn is booked and waited for, unless it comes too late', async 
   await assert.rejects(limiter.untilReady(name, {}), /maxWait/);
 });
 
-onBoth(test, 'a limiter can be called through, by the key of the call', async (client, name) => {
+onBoth(test, 'a limiter wraps calls, by the key of each', async (client, name) => {
   const limiter = client.limiter('through', perHour(1));
   assert.equal(await limiter.call(() => 'ran', { key: `${name}a` }), 'ran');
   const unsaid = client.limiter(`${name}u`, perHour(2));
@@ -53,7 +53,7 @@ onBoth(test, 'a limiter can be called through, by the key of the call', async (c
   assert.equal(await wrap(retry({ on: handleAll }), limiter).call(() => 'ran', { key: `${name}b` }), 'ran');
 });
 
-onBoth(test, 'a lock is granted again inside of its own call, and to nobody else', async (client, name) => {
+onBoth(test, 'a lock is granted again only inside its call', async (client, name) => {
   const lock = client.lock(name, { wait: 0 });
   const outer = await lock.call(async ({ fence }) => {
     await turn();
@@ -71,7 +71,7 @@ onBoth(test, 'a lock is granted again inside of its own call, and to nobody else
   await assert.rejects(shared.call(() => client.lock(`${name}s`, { wait: 0 }).acquire()), DeadlockError);
 });
 
-test('work that begins when it is awaited begins once, also inside of a lock', async () => {
+test('work begins once, when awaited, also inside a lock', async () => {
   const client = await connect('memory://');
   for (const guard of [client.lock('lazy'), client.breaker('lazy'), retry({ on: handleAll }), wrap(client.breaker('timed'), timeout(1_000))]) {
     let begun = 0;
@@ -81,7 +81,7 @@ test('work that begins when it is awaited begins once, also inside of a lock', a
   await client.shutdown();
 });
 
-onBoth(test, 'who is outside of a lock is not let in by others being inside', async (client, name) => {
+onBoth(test, 'a caller outside of a lock stays outside', async (client, name) => {
   const lock = client.lock(name, { wait: 0 });
   let leave;
   const inside = lock.call(() => new Promise((resolve) => { leave = resolve; }));
@@ -91,7 +91,7 @@ onBoth(test, 'who is outside of a lock is not let in by others being inside', as
   await inside;
 });
 
-onBoth(test, 'what a call leaves running after its lock was let go of has to ask as anybody', async (client, name) => {
+onBoth(test, 'what outlives its lock has to ask like others', async (client, name) => {
   const lock = client.lock(name, { wait: 0 });
   let go;
   let late;
@@ -102,7 +102,7 @@ onBoth(test, 'what a call leaves running after its lock was let go of has to ask
   await other.release();
 });
 
-onBoth(test, 'a breaker opens after failures, for everybody, and tells its listeners', async (client, name) => {
+onBoth(test, 'a breaker opens for everybody, and tells its listeners', async (client, name) => {
   const breaker = client.breaker(name, { consecutiveFailures: 2, openFor: '60s' });
   const transitions = [];
   breaker.on('transition', (transition) => transitions.push(transition));
@@ -124,7 +124,7 @@ onBoth(test, 'errors that are ignored are not held against a breaker', async (cl
   assert.equal(await breaker.call(() => 1), 1);
 });
 
-onBoth(test, 'a breaker can be asked and told by hand, and forced', async (client, name) => {
+onBoth(test, 'a breaker can be asked, fed and forced by hand', async (client, name) => {
   const breaker = client.breaker(name, { consecutiveFailures: 1 });
   await (await breaker.admit()).success();
   {
@@ -162,7 +162,7 @@ onBoth(test, 'a lock is held by one, and its fences grow', async (client, name) 
   await assert.rejects(second.release(), InvalidArgumentError);
 });
 
-onBoth(test, 'a lock that is broken is lost: by event, by signal, and for what runs under it', async (client, name) => {
+onBoth(test, 'a broken lock is lost by event, signal and work', async (client, name) => {
   const lock = client.lock(name, { lease: 600 });
   const guard = await lock.acquire();
   let error;
@@ -184,7 +184,7 @@ onBoth(test, 'a lock that is broken is lost: by event, by signal, and for what r
   assert.equal(typeof inner.fence, 'bigint');
 });
 
-onBoth(test, 'a lock whose function is to run on when it is lost only warns it', async (client, name) => {
+onBoth(test, 'a lock whose function runs on only warns it', async (client, name) => {
   const lock = client.lock(name, { lease: 600, keepRunningWhenLost: true });
   const run = lock.call(({ signal }) => new Promise((resolve) => {
     signal.addEventListener('abort', () => resolve('cleaned up'));
@@ -193,7 +193,7 @@ onBoth(test, 'a lock whose function is to run on when it is lost only warns it',
   assert.equal(await run, 'cleaned up');
 });
 
-onBoth(test, 'a caller that gives up waiting for a lock leaves the queue', async (client, name) => {
+onBoth(test, 'a caller that gives up a lock leaves the queue', async (client, name) => {
   const lock = client.lock(name);
   const held = await lock.acquire();
   const controller = new AbortController();
@@ -233,7 +233,7 @@ onBoth(test, 'work is done once, and its result is everybody’s', async (client
   await assert.rejects(payments.run(name, { amount: 8 }, () => 1), IdempotencyMismatchError);
 });
 
-onBoth(test, 'work that fails frees its key, unless the error is final', async (client, name) => {
+onBoth(test, 'failed work frees its key, unless the error is final', async (client, name) => {
   class Declined extends Error { name = 'Declined'; }
   const payments = client.idempotent('cards', { remember: { isFinal: (error) => error instanceof Declined } });
   await assert.rejects(payments.run(`${name}a`, 'x', () => { throw new Error('a hiccup'); }), /a hiccup/);
@@ -285,17 +285,17 @@ onBoth(test, 'that there is no such thing is known, too', async (client, name) =
   assert.equal(loads, 1);
 });
 
-onBoth(test, 'all who share a load that fails get its very error', async (client, name) => {
+onBoth(test, 'callers that share a failed load get its error', async (client, name) => {
   const users = client.cached('failing', { errorTtl: 0 });
   const boom = new RangeError('boom');
   const asked = Array.from({ length: 5 }, () => users.get(name, async () => { await turn(); throw boom; }).catch((caught) => caught));
   assert.ok((await Promise.all(asked)).every((error) => error === boom));
 });
 
-onBoth(test, 'a loader that takes too long is aborted, and what it brings later is ignored', async (client, name) => {
+onBoth(test, 'a slow loader is aborted, and its value ignored', async (client, name) => {
   const slow = client.cached('slow', { loadTimeout: 30, retry: 0 });
   let signal;
-  await assert.rejects(slow.get(name, (_key, context) => { signal = context.signal; return never(); }), /no answer|failed/);
+  await assert.rejects(slow.get(name, (_key, context) => { signal = context.signal; return never(); }), /no reply|failed/);
   await until(() => signal.aborted);
 });
 
@@ -320,7 +320,7 @@ onBoth(test, 'a caller that gives up ends nobody’s load', async (client, name)
   assert.equal(await second, 'theirs');
 });
 
-onBoth(test, 'a whole policy is one call, of an object, JSON or YAML', async (client, name) => {
+onBoth(test, 'a whole policy is one call in any form', async (client, name) => {
   const settings = { timeout: { total: '1s' }, retry: { maxAttempts: 2, initialBackoff: '1ms' }, breaker: { name: `${name}b` }, rateLimit: { ...perSecond(100), name: 'whole' }, sharedBulkhead: { maxConcurrentCalls: 3, name: `${name}s` } };
   const whole = client.policy('whole', { on: handleAll, ...settings });
   assert.deepEqual(whole.order, ['total', 'retry', 'breaker', 'rate-limit', 'shared-bulkhead']);
@@ -360,7 +360,7 @@ test('a clock that is driven decides when limits fill', async () => {
   assert.ok((await logins.check('ann')).isGranted);
 });
 
-test('a shutdown waits for calls in flight and lets nothing new in', async () => {
+test('a shutdown waits for calls and admits none', async () => {
   const client = await connect('memory://');
   const policy = client.policy('p', { breaker: {} });
   let finish;
@@ -374,7 +374,7 @@ test('a shutdown waits for calls in flight and lets nothing new in', async () =>
   assert.deepEqual([report.drained, report.cutOff, report.isClean], [1, 0, true]);
 });
 
-test('a server that is away is no error until somebody needs it, and a wrong URL is one at once', async () => {
+test('an absent server fails at use, a wrong URL immediately', async () => {
   await assert.rejects(connect('http://nowhere'), InvalidArgumentError);
   const client = await connect('redis://127.0.0.1:1', { commandTimeout: 100 });
   assert.equal(client.health().overall, 'unhealthy');

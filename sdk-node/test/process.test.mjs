@@ -28,7 +28,7 @@ const client = await connect(process.argv[1] ?? 'memory://');
 `;
 
 for (const place of ['in memory', 'on a server']) {
-  test(`a process with an open client, listeners and a lock that is held ends by itself (${place})`, async () => {
+  test(`a process with open client and lock ends (${place})`, async () => {
     const args = place === 'in memory' ? [] : [(await startServer()).url];
     const { code, out, err } = await run(`${SETUP}
       const breaker = client.breaker('b');
@@ -44,7 +44,7 @@ for (const place of ['in memory', 'on a server']) {
   });
 }
 
-test('a process stays for as long as somebody waits for an answer, and no longer', async () => {
+test('a process stays only while somebody awaits a reply', async () => {
   const { code, out } = await run(`${SETUP}
     let runs = 0;
     const value = await retry({ on: handleAll, initialBackoff: 30, jitter: 'none' }).call(() => { if (++runs < 3) throw new Error('x'); return runs; });
@@ -55,7 +55,7 @@ test('a process stays for as long as somebody waits for an answer, and no longer
   assert.deepEqual([code, out.trim()], [0, '3\nTIMEOUT'], 'a function that waits for nothing keeps nobody here');
 });
 
-test('a process ends after a rush of calls, also if some never end', async () => {
+test('a process ends after a rush, even with endless calls', async () => {
   const { code, out, err } = await run(`${SETUP}
     const guards = [client.breaker('b'), retry({ on: handleAll }), bulkhead({ maxConcurrentCalls: 50 }), wrap(client.breaker('c'), timeout(50))];
     for (const guard of guards) {
@@ -105,7 +105,7 @@ for (const [place, source] of Object.entries(CALLBACKS)) {
   });
 }
 
-test('a thread can end in each of them, by itself, by an error and from outside', { timeout: 120_000 }, async () => {
+test('a thread can end in each of them', { timeout: 120_000 }, async () => {
   const ends = { 'process.exit': 'process.exit(7)', error: "(() => { throw new Error('uncaught on purpose'); })()", outside: "(parentPort.postMessage('here'), Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))" };
   for (const source of Object.values(CALLBACKS)) {
     for (const [how, end] of Object.entries(ends)) {
@@ -156,7 +156,7 @@ function inWorker(workerData) {
   return { worker, said, ended };
 }
 
-test('threads share a store of a name, and each runs its own functions', async () => {
+test('threads share a named store, not their functions', async () => {
   const workers = Array.from({ length: 3 }, () => inWorker({ url: 'memory://threads' }));
   const said = await settled(Promise.all(workers.map((one) => one.said)));
   assert.equal(said.reduce((sum, one) => sum + one.granted, 0), 10);
@@ -165,7 +165,7 @@ test('threads share a store of a name, and each runs its own functions', async (
   await settled(Promise.all(workers.map((one) => one.ended)));
 });
 
-test('a thread that is ended in the middle of a wait takes nobody along', async () => {
+test('a thread that ends in a wait takes nobody along', async () => {
   for (let round = 0; round < 5; round += 1) {
     const { worker, said } = inWorker({ url: `memory://ended${round}`, hangs: true });
     await settled(said);
@@ -178,7 +178,7 @@ const HEAP_GROWTH_MAX = 256 * 1024;
 /** The same of the whole process, whose allocator takes pages by the megabyte. */
 const RSS_GROWTH_MAX = 4 * 1024 * 1024;
 
-test('a thread that is ended in the middle of a rush gives back its permits', async () => {
+test('a thread that ends in a rush returns its permits', async () => {
   const client = await connect('memory://rush');
   for (let round = 0; round < 3; round += 1) {
     const worker = new Worker(`
@@ -199,7 +199,7 @@ test('a thread that is ended in the middle of a rush gives back its permits', as
   assert.equal((await settled(client.shutdown('5s'))).isClean, true);
 });
 
-test('a hundred thousand calls in one turn keep nothing until it ends', async () => {
+test('a hundred thousand calls of one turn keep nothing', async () => {
   const { code, out, err } = await run(`${SETUP}
     const guard = wrap(client.breaker('b'), timeout(1000));
     const used = [];
@@ -265,7 +265,7 @@ test('a quarter of a million calls leave nothing behind', { timeout: 240_000 }, 
   }
 });
 
-test('an exception in a listener is uncaught, as from any listener, and the other listeners are told', async () => {
+test('a listener’s exception is uncaught, and others are notified', async () => {
   const { code, out, err } = await run(`${SETUP}
     process.on('uncaughtException', (error) => console.log('uncaught', error.message));
     const breakers = ['broken', 'well'].map((name) => client.breaker(name, { consecutiveFailures: 1 }));

@@ -13,7 +13,7 @@ import { settled } from './waiting.mjs';
 
 const NOWHERE = 'redis://127.0.0.1:1';
 
-test('who requires a server is told at once that there is none, and why', async () => {
+test('a client that requires a server fails without one', async () => {
   const error = await settled(connect(NOWHERE, { requireServer: true, commandTimeout: 500 })).catch((caught) => caught);
   assert.ok(error instanceof BackendUnavailableError, String(error));
   const client = await connect((await startServer()).url, { requireServer: true });
@@ -21,7 +21,7 @@ test('who requires a server is told at once that there is none, and why', async 
   await client.shutdown(0);
 });
 
-test('who waits until it is ready goes on when the server comes', async () => {
+test('a caller that waits for readiness continues with the server', async () => {
   const server = await startServer();
   await server.kill();
   const client = await connect(server.url, { commandTimeout: 500 });
@@ -37,7 +37,7 @@ test('who waits until it is ready goes on when the server comes', async () => {
   await client.shutdown(0);
 });
 
-test('a process that is connected, or never was, ends with no word on standard error but that its server is away', async () => {
+test('a process ends silent but for an absent server', async () => {
   for (const url of [NOWHERE, (await startServer()).url, 'memory://']) {
     const source = `import { connect, perSecond } from 'resil';
       const client = await connect(process.argv[1], { commandTimeout: 300 });
@@ -67,7 +67,7 @@ class Contexts {
   disable() { this.storage.disable(); return this; }
 }
 
-test('reports to a breaker carry the trace that the call belongs to', async () => {
+test('reports to a breaker carry their call’s trace', async () => {
   context.setGlobalContextManager(new Contexts());
   try {
     const inTrace = (fn) => context.with(trace.setSpanContext(context.active(), { traceId: ID, spanId: 'b7ad6b7169203331', traceFlags: 1 }), fn);
@@ -92,7 +92,7 @@ test('reports to a breaker carry the trace that the call belongs to', async () =
   }
 });
 
-onBoth(test, 'a verdict carries every tier, and the headers name the one that binds', async (client, name) => {
+onBoth(test, 'a verdict carries every tier, headers the binding one', async (client, name) => {
   const limiter = client.limiter(name, { ...perSecond(100), tiers: [{ limit: 2, period: '1h' }] });
   const first = await limiter.check('ann');
   assert.deepEqual(first.tiers.map(({ limit, periodMs, capacity, remaining }) => [limit, periodMs, capacity, remaining]), [[100, 1_000, 100, 99], [2, 3_600_000, 2, 1]]);
@@ -109,7 +109,7 @@ onBoth(test, 'a verdict carries every tier, and the headers name the one that bi
   assert.equal(rateLimitHeaders('api', one)['ratelimit-policy'], '"api";q=10;w=7200');
 });
 
-onBoth(test, 'what is shared in a process is shared by name, not by handle', async (client, name) => {
+onBoth(test, 'handles of one name share what is shared', async (client, name) => {
   let runs = 0;
   const slowly = async () => { runs += 1; await new Promise((resolve) => { setTimeout(resolve, 30); }); return runs; };
   const outcomes = await Promise.all(Array.from({ length: 5 }, () => client.idempotent('handles').run(name, undefined, slowly)));

@@ -64,7 +64,7 @@ onBoth(test, 'the signal of a released guard is aborted', async (client, name) =
   }
 });
 
-onBoth(test, 'a release that is refused leaves the guard and its signal alone', async (client, name) => {
+onBoth(test, 'a refused release leaves the guard and its signal', async (client, name) => {
   const held = await client.lock(name).acquire();
   const extending = held.extend('20s');
   const [error] = await Promise.all([held.release().then(() => undefined, (caught) => caught), extending]);
@@ -78,16 +78,16 @@ onBoth(test, 'a release that is refused leaves the guard and its signal alone', 
 
 onBoth(test, 'a guard that was lost says lost, and not released', async (client, name) => {
   const held = await client.lock(name).acquire();
-  const told = [];
-  held.on('lost', (error) => told.push(error));
+  const reported = [];
+  held.on('lost', (error) => reported.push(error));
   await client.lock(name).breakLock();
   await assert.rejects(held.release(), LockLostError);
-  await until(() => told.length > 0);
-  assert.ok(told[0] instanceof LockLostError && held.signal.aborted);
-  assert.equal(told.length, 1);
+  await until(() => reported.length > 0);
+  assert.ok(reported[0] instanceof LockLostError && held.signal.aborted);
+  assert.equal(reported.length, 1);
 });
 
-onBoth(test, 'a signal that escaped from a call is aborted when the call is over', async (client, name) => {
+onBoth(test, 'an escaped signal is aborted after its call', async (client, name) => {
   const seen = { inside: [], outside: [] };
   const work = ({ signal }) => { seen.outside.push(signal); seen.inside.push(signal.aborted); return 1; };
   const calls = [
@@ -115,7 +115,7 @@ onBoth(test, 'nothing is aborted before the call has its result', async (client,
   assert.deepEqual(events, ['returned', 'aborted']);
 });
 
-onBoth(test, 'a context that escaped has an aborted signal even if it is first read later', async (client, name) => {
+onBoth(test, 'an escaped context’s signal is aborted, however late read', async (client, name) => {
   let escaped;
   await client.lock(name).call((context) => { escaped = context; });
   assert.ok(isReleased(escaped.signal));

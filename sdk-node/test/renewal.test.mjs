@@ -31,7 +31,7 @@ for (const place of ['in memory', 'on a server']) {
   for (const [scene, play] of Object.entries(scenes)) {
     for (const kind of place === 'in memory' ? KINDS : [KINDS[0], KINDS[2]]) {
       const isOnce = scene in once;
-      test(`${kind} that is busy beyond its lease under ${scene} ${isOnce ? 'runs once' : 'is alone'} (${place})`, async () => {
+      test(`a busy ${kind} under ${scene} ${isOnce ? 'runs once' : 'is alone'} (${place})`, async () => {
         const { client, worker } = await at(place);
         const counters = new Int32Array(new SharedArrayBuffer(12));
         const name = `${scene}:${kind}`;
@@ -51,7 +51,7 @@ for (const place of ['in memory', 'on a server']) {
 }
 
 for (const place of ['in memory', 'on a server']) {
-  test(`work that was granted while the thread was busy with something else begins under a lease, or not at all (${place})`, async () => {
+  test(`work granted to a busy thread begins leased (${place})`, async () => {
     const { client, worker } = await at(place);
     const counters = new Int32Array(new SharedArrayBuffer(12));
     for (const scene of ['idempotent.run', 'lock.call']) {

@@ -1,4 +1,4 @@
-/** Results that are kept: what comes back is what was returned, or everybody is told that it is not. */
+/** Results that are kept: what comes back is what was returned, or everybody learns that it is not. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import vm from 'node:vm';
@@ -31,7 +31,7 @@ const NOT_JSON = {
 };
 
 for (const [what, [value, at]] of Object.entries(NOT_JSON)) {
-  onBoth(test, `a result that has ${what} is refused loudly, and the work is not done twice`, async (client, name) => {
+  onBoth(test, `a result with ${what} is refused, not done twice`, async (client, name) => {
     const orders = client.idempotent('refused');
     let runs = 0;
     const run = () => orders.run(name, undefined, () => { runs += 1; return value; });
@@ -47,7 +47,7 @@ for (const [what, [value, at]] of Object.entries(NOT_JSON)) {
   });
 }
 
-onBoth(test, 'a value of a load that JSON does not have is refused, and the next one is not', async (client, name) => {
+onBoth(test, 'a load’s value outside of JSON is refused once', async (client, name) => {
   const [cached, versioned] = [client.cached('refused', { errorTtl: 0 }), client.versionedCached('refusedToo', { errorTtl: 0 })];
   for (const [at, value] of [new Map(), { at: new Date(0) }, [NaN], 10n].entries()) {
     for (const load of [() => cached.get(`${name}${at}`, () => value), () => versioned.get(`${name}${at}`, () => ({ version: 1, value }))]) {
@@ -70,7 +70,7 @@ onBoth(test, 'what JSON has comes back as it was, also nothing', async (client, 
   for (let run = 0; run < 2; run += 1) assert.deepEqual(JSON.stringify((await orders.run(`${name}f`, undefined, () => foreign)).value), JSON.stringify(foreign), 'of another realm');
 });
 
-onBoth(test, 'structured clone keeps what JSON does not have, for services in Node', async (client, name) => {
+onBoth(test, 'structured clone keeps what JSON lacks, in Node', async (client, name) => {
   const value = { at: new Date(7), big: 2n ** 70n, map: new Map([['a', new Set([1])]]), bytes: new Uint8Array([1, 255]), nothing: undefined, not: NaN };
   const orders = client.idempotent('cloned', { serializer: 'v8' });
   for (let run = 0; run < 2; run += 1) assert.deepStrictEqual((await orders.run(name, undefined, () => value)).value, value);
@@ -82,7 +82,7 @@ onBoth(test, 'structured clone keeps what JSON does not have, for services in No
   await assert.rejects(client.idempotent('cloned').run(name, undefined, () => 1), /cannot be read by this serializer/);
 });
 
-onBoth(test, 'a serializer of one’s own writes and reads, in runs, loads and whole policies', async (client, name) => {
+onBoth(test, 'a custom serializer serves runs, loads and policies', async (client, name) => {
   const serializer = { serialize: (value) => `${value.cents}`, deserialize: (bytes) => new Money(Number(Buffer.from(bytes).toString())) };
   const orders = client.idempotent('own', { serializer });
   for (let run = 0; run < 2; run += 1) {
@@ -123,7 +123,7 @@ onBoth(test, 'an error that is final comes back with its properties', async (cli
   assert.deepEqual(JSON.parse(Buffer.from(result)), { name: 'Declined', message: 'no funds', args: ['no funds'], code: 'E51', properties: { reason: { code: 51 }, amount: 700 } });
 });
 
-onBoth(test, 'a whole policy remembers what is final, and does not try it again', async (client, name) => {
+onBoth(test, 'a whole policy remembers what is final', async (client, name) => {
   const policy = client.policy('declining', { on: handleAll, retry: { maxAttempts: 3, initialBackoff: 1 } });
   const cards = client.idempotent('cards', { remember: { isFinal } });
   let runs = 0;
@@ -140,7 +140,7 @@ onBoth(test, 'a whole policy remembers what is final, and does not try it again'
   for (let run = 0; run < 2; run += 1) assert.equal((await policy.callOnce(cards, `${name}u`, undefined, () => undefined)).value, null);
 });
 
-onBoth(test, 'the order of keys makes no other request, and its values do', async (client, name) => {
+onBoth(test, 'key order makes no other request, values do', async (client, name) => {
   const orders = client.idempotent('fingerprints');
   await orders.run(name, { a: 1, b: { c: [1, { d: 2, e: 3 }], 'ä': 1, '😀': 2 } }, () => 1);
   assert.equal((await orders.run(name, { b: { '😀': 2, 'ä': 1, c: [1, { e: 3, d: 2 }] }, a: 1, gone: undefined }, () => 2)).replayed, true);

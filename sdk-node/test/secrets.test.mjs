@@ -102,7 +102,7 @@ async function guard(client) {
 test('no secret is in anything that is said', async () => {
   const warned = (warning) => lines.push(`${warning.code} ${warning.message}`);
   process.on('warning', warned);
-  // `onDrop` is told the reason of the handler, which is the handler's: it is no log.
+  // `onDrop` gets the reason of the handler, which is the handler's: it is no log.
   for (const kind of ['call', 'beforeSleep', 'onTimeout', 'onOpen', 'onLost', 'onAway', 'onRefused', 'onBack']) {
     subscribe(`resil:${kind}`, (said) => shown(kind, said));
   }

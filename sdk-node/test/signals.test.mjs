@@ -31,7 +31,7 @@ async function driven(run) {
 }
 
 for (const [name, hold] of Object.entries(held)) {
-  test(`the signal of a ${name} that is read for the first time after the loss is aborted`, () => driven(async (client, clock) => {
+  test(`a lost ${name}'s signal first read later is aborted`, () => driven(async (client, clock) => {
     const guard = await hold(client);
     clock.advance(2 * LEASE_MS);
     const { signal } = guard;
@@ -41,20 +41,20 @@ for (const [name, hold] of Object.entries(held)) {
     assert.equal(guard.signal, signal);
   }));
 
-  test(`the signal of a ${name} that was read before is aborted at the moment of the loss`, () => driven(async (client, clock) => {
+  test(`a ${name}'s signal read before is aborted at loss`, () => driven(async (client, clock) => {
     const { signal } = await hold(client);
-    const told = [];
-    signal.addEventListener('abort', () => told.push(signal.reason));
+    const reported = [];
+    signal.addEventListener('abort', () => reported.push(signal.reason));
     assert.deepEqual([signal.aborted, signal.reason, signal.throwIfAborted()], [false, undefined, undefined]);
     clock.advance(2 * LEASE_MS);
     assert.throws(() => signal.throwIfAborted(), LockLostError, 'no turn of the loop was between');
-    assert.deepEqual(told, [signal.reason], 'its listeners are told, once');
+    assert.deepEqual(reported, [signal.reason], 'its listeners are reported, once');
   }));
 }
 
 for (const [name, call] of Object.entries(under)) {
   for (const isReadBefore of [false, true]) {
-    test(`under ${name} a signal ${isReadBefore ? 'read before' : 'first read after'} a loss is aborted inside of the same turn`, () => driven(async (client, clock) => {
+    test(`under ${name} a signal ${isReadBefore ? 'read before' : 'first read after'} a loss is aborted`, () => driven(async (client, clock) => {
       let seen;
       await call(client, (context) => {
         if (isReadBefore) assert.equal(context.signal.aborted, false);
@@ -66,7 +66,7 @@ for (const [name, call] of Object.entries(under)) {
   }
 }
 
-onBoth(test, 'a function that keeps the thread busy beyond its lease reads that it is lost', async (client, name) => {
+onBoth(test, 'a function busy beyond its lease reads its loss', async (client, name) => {
   const lock = client.lock(name, { lease: 200, watchdog: false });
   const seen = [];
   await assert.rejects(lock.call(({ signal }) => {
@@ -80,7 +80,7 @@ onBoth(test, 'a function that keeps the thread busy beyond its lease reads that 
   assert.deepEqual(seen, [false, true, true, false]);
 });
 
-onBoth(test, 'a lock that is broken while the thread is busy reads as lost when that is known', async (client, name) => {
+onBoth(test, 'a lock broken under a busy thread reads as lost', async (client, name) => {
   const lock = client.lock(name, { lease: 600 });
   const guard = await lock.acquire();
   const { signal } = guard;
@@ -89,7 +89,7 @@ onBoth(test, 'a lock that is broken while the thread is busy reads as lost when 
   assert.deepEqual([signal.aborted, signal.reason instanceof LockLostError], [true, true]);
 });
 
-onBoth(test, 'what was released is not lost, whenever its signal is read', async (client, name) => {
+onBoth(test, 'what was released is not lost, whenever read', async (client, name) => {
   const guard = await client.lock(name, { lease: 100 }).acquire();
   const { signal } = guard;
   await guard.release();
@@ -98,21 +98,21 @@ onBoth(test, 'what was released is not lost, whenever its signal is read', async
   assert.ok(signal.reason.code === 'CANCELLED' && !(signal.reason instanceof LockLostError));
 });
 
-onBoth(test, 'a listener that comes after the loss is told, too', async (client, name) => {
+onBoth(test, 'a listener that comes after the loss is reported, too', async (client, name) => {
   const lock = client.lock(name, { lease: 600 });
   const guard = await lock.acquire();
   assert.equal(guard.signal.aborted, false);
   await lock.breakLock();
   await until(() => guard.signal.aborted);
-  const told = [];
-  guard.on('lost', (error) => told.push(error));
-  await until(() => told.length > 0);
-  guard.once('lost', (error) => told.push(error));
-  await until(() => told.length > 1);
-  assert.ok(told.every((error) => error === guard.signal.reason));
+  const reported = [];
+  guard.on('lost', (error) => reported.push(error));
+  await until(() => reported.length > 0);
+  guard.once('lost', (error) => reported.push(error));
+  await until(() => reported.length > 1);
+  assert.ok(reported.every((error) => error === guard.signal.reason));
 });
 
-test('a run that the server forgot while the thread was busy reads that it is lost', async () => {
+test('a run the server forgot reads that it is lost', async () => {
   const server = await startServer();
   const client = await connect(server.url);
   const runs = client.idempotent('signals', { lease: 300 });
@@ -127,7 +127,7 @@ test('a run that the server forgot while the thread was busy reads that it is lo
   await client.shutdown(0);
 });
 
-test('a run whose lease ended reads that it is lost inside of the same turn', () => driven(async (client, clock) => {
+test('a run whose lease ended reads lost in-turn', () => driven(async (client, clock) => {
   for (const isReadBefore of [false, true]) {
     let seen;
     await client.idempotent('signals', { lease: LEASE_MS }).run(`k${isReadBefore}`, undefined, (context) => {
@@ -139,7 +139,7 @@ test('a run whose lease ended reads that it is lost inside of the same turn', ()
   }
 }));
 
-onBoth(test, 'a loader that is late reads that nobody waits for it', async (client, name) => {
+onBoth(test, 'a late loader reads that nobody waits for it', async (client, name) => {
   const slow = client.cached('signals', { loadTimeout: 100, retry: 0 });
   let seen;
   await assert.rejects(slow.get(name, (_key, context) => {
@@ -152,7 +152,7 @@ onBoth(test, 'a loader that is late reads that nobody waits for it', async (clie
   assert.deepEqual(seen, [false, true, true]);
 });
 
-test('an attempt that is over time reads so, and the next one begins when the thread is free', async () => {
+test('an overdue attempt reads so, and the next begins', async () => {
   const client = await connect('memory://');
   const policy = client.policy('p', { on: handleAll, timeout: { attempt: 50 }, retry: { maxAttempts: 2, initialBackoff: 1, maxBackoff: 1 } });
   const seen = [];

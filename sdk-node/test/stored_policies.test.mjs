@@ -170,10 +170,10 @@ onBoth('changes are watched until the client is closed', async (url) => {
   assert.deepEqual(await changes.next(), { done: false, value: { name: 'pay', version: 1n, action: 'created' } });
   await operator.policies.set('pay', attempts(2));
   await operator.policies.delete('pay');
-  const told = [];
-  const watching = (async () => { for await (const { version, action } of changes) told.push([version, action]); })();
-  await until('both are told of', () => told.length === 2);
-  assert.deepEqual(told, [[2n, 'changed'], [3n, 'deleted']]);
+  const reported = [];
+  const watching = (async () => { for await (const { version, action } of changes) reported.push([version, action]); })();
+  await until('both are notified of', () => reported.length === 2);
+  assert.deepEqual(reported, [[2n, 'changed'], [3n, 'deleted']]);
   await watcher.shutdown();
   await watching;
 });
@@ -185,9 +185,9 @@ onBoth('none of the changes after a watch is missed', async (url) => {
     const changes = await watcher.policies.watch();
     for (const most of [2, 3, 4]) await operator.policies.set(`p${number}`, attempts(most));
     await operator.policies.delete(`p${number}`);
-    const told = [];
-    for (let change = 0; change < 4; change += 1) told.push((await changes.next()).value.version);
-    assert.deepEqual(told, [1n, 2n, 3n, 4n]);
+    const reported = [];
+    for (let change = 0; change < 4; change += 1) reported.push((await changes.next()).value.version);
+    assert.deepEqual(reported, [1n, 2n, 3n, 4n]);
     await watcher.shutdown();
   }
 });
@@ -205,7 +205,7 @@ onBoth('several wait for a change, and all end when it is closed', async (url) =
   assert.equal(ended.filter(({ done }) => done).length, 1);
 });
 
-test('a user who may not watch is told what is missing', async () => {
+test('a user who may not watch learns what is missing', async () => {
   const server = await startServer();
   await server.say('ACL', 'SETUSER', 'deaf', 'on', '>secret', '~*', 'resetchannels', '+@all');
   const client = await connect(`redis://deaf:secret@127.0.0.1:${server.port}`);
@@ -243,26 +243,26 @@ test('calls wait for a place in the guard', async () => {
   assert.ok(Date.now() - begun < 4_000, '12 calls of 5 ms, two at once');
 });
 
-test('an attempt that outlives its ticket is said once for each version', async () => {
+test('an attempt outliving its ticket is logged once per version', async () => {
   const clock = Clock.driven();
   const client = await connect('memory://', { clock });
   const document = (lease) => ({ sharedBulkhead: { maxConcurrentCalls: 1, lease } });
   await client.policies.set('late', document('1s'));
   const late = await client.policy('late');
-  const [warned, told, published] = [[], [], []];
+  const [warned, reported, published] = [[], [], []];
   const warn = (warning) => warned.push([warning.code, /policy late took 60000 ms/.test(warning.message)]);
   const publish = (said) => published.push(said);
   process.on('warning', warn);
   subscribe('resil:onOutlived', publish);
-  const hooks = telemetry.hooks({ only: 'late', onOutlived: (said) => told.push(said) });
+  const hooks = telemetry.hooks({ only: 'late', onOutlived: (said) => reported.push(said) });
   const outlive = () => late.call(async () => { clock.advance('1m'); return 7; });
   for (let call = 0; call < 3; call += 1) assert.equal(await outlive(), 7, 'its value counts all the same');
   await client.policies.set('late', document('2s'));
   await until('the change is heard', () => late.version === 2n);
   await outlive();
-  await until('both are told of', () => [warned, told, published].every((heard) => heard.length >= 2));
+  await until('both are notified of', () => [warned, reported, published].every((heard) => heard.length >= 2));
   assert.deepEqual(warned, [['RESIL_OUTLIVED', true], ['RESIL_OUTLIVED', true]]);
-  for (const heard of [told, published]) assert.deepEqual(heard, [{ name: 'late', tookMs: 60_000 }, { name: 'late', tookMs: 60_000 }]);
+  for (const heard of [reported, published]) assert.deepEqual(heard, [{ name: 'late', tookMs: 60_000 }, { name: 'late', tookMs: 60_000 }]);
   hooks.close();
   unsubscribe('resil:onOutlived', publish);
   process.off('warning', warn);
@@ -279,7 +279,7 @@ onBoth('a watch that is left is over', async (url) => {
   for await (const change of changes) assert.fail(String(change));
 });
 
-test('a file that is not valid leaves the last good one', async () => {
+test('an invalid file leaves the last good one', async () => {
   const client = await connect('memory://');
   const folder = mkdtempSync(join(tmpdir(), 'resil-watched-'));
   const path = join(folder, 'policies.yaml');

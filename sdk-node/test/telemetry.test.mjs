@@ -51,7 +51,7 @@ async function play(client, server) {
   await until('back', () => client.health().overall === 'healthy');
 }
 
-test('the scene is told by counts, hooks and warnings without a secret', async () => {
+test('counts, hooks and warnings show the scene without a secret', async () => {
   const server = await startServer({ config: [['requirepass', 'secret-password']] });
   const warnings = [];
   const warned = (warning) => warnings.push(`${warning.code} ${warning.message}`);
@@ -97,14 +97,14 @@ test('hooks that throw, reject or ask again break nothing', async () => {
   assert.throws(() => telemetry.hooks({ onOpen: 3 }), /must be a function/);
 });
 
-test('a lock that is taken away is told', async () => {
+test('a lock that is taken away is reported', async () => {
   const server = await startServer();
   const [client, other] = [await connect(server.url), await connect(server.url)];
   const heard = [];
   const hooks = telemetry.hooks({ onLost: (said) => heard.push(said) });
   const held = await client.lock('secret-42').acquire();
   assert.equal(await other.lock('secret-42').breakLock('ann', 'it hangs'), 1);
-  await until('it is told', () => heard.length > 0);
+  await until('it is notified', () => heard.length > 0);
   await assert.rejects(held.release(), { code: 'LOCK_LOST' });
   hooks.close();
   assert.deepEqual(heard.map(({ primitive, name, reason }) => [primitive, name, reason]), [['lock', 'default', 'broken']]);
@@ -132,7 +132,7 @@ test('a channel hears of calls while somebody is subscribed', async () => {
   assert.doesNotMatch(JSON.stringify(heard), /secret/);
 });
 
-test('a listener that is closed has heard of every call, and so has a process that ends', async () => {
+test('a closed listener has heard of every call', async () => {
   const program = `
     const { connect, telemetry } = require(${JSON.stringify(new URL('../lib/index.js', import.meta.url).pathname)});
     const spans = [];
@@ -168,9 +168,9 @@ test('a worker thread hears of its own calls only', async () => {
   const heard = [];
   const hooks = telemetry.hooks({ beforeSleep: ({ name }) => heard.push(name) });
   const worker = new Worker(program, { eval: true });
-  const told = new Promise((resolve, reject) => { worker.on('message', resolve); worker.on('error', reject); });
+  const reported = new Promise((resolve, reject) => { worker.on('message', resolve); worker.on('error', reject); });
   await assert.rejects(retry({ on: handleAll, maxAttempts: 2, initialBackoff: '1ms', name: 'main' }).call(() => { throw new Error('x'); }));
-  assert.deepEqual(await told, ['worker']);
+  assert.deepEqual(await reported, ['worker']);
   assert.deepEqual(heard, ['main']);
   hooks.close();
   await worker.terminate();
@@ -207,7 +207,7 @@ test('spans are children of the current span', async (t) => {
 });
 
 /** Rounds with and without take turns, so that what disturbs the machine disturbs both; the median of their ratios is compared. */
-test('hooks and channels cost at most a twentieth of a limiter call', async () => {
+test('hooks and channels cost a limiter call a twentieth', async () => {
   const client = await connect((await startServer()).url);
   const limiter = client.limiter('cost', { limit: 1_000_000_000, period: '1s' });
   const took = async () => {

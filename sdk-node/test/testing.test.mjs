@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { perSecond, BackendUnavailableError, InternalError, PermissionDeniedError } from 'resil';
 import { Clock, Script } from 'resil/testing';
 
-test('a script says what it was told, and remembers what it was asked', async () => {
+test('a script says what it heard, and remembers requests', async () => {
   const clock = Clock.driven();
   // granted, capacity, remaining, retry after, reset after
   const script = new Script({ clock }).reply([1, 10, 9, 0, 100]).reply([0n, 10, 0, 700, 1_000]);
@@ -18,7 +18,7 @@ test('a script says what it was told, and remembers what it was asked', async ()
   assert.equal(script.left, 0);
 });
 
-test('a script fails as it was told, and is away when it is over', async () => {
+test('a script fails as scripted, and is then away', async () => {
   const script = new Script().fail(new PermissionDeniedError('not you')).away();
   const client = script.connect();
   const limiter = client.limiter('api', { ...perSecond(10), whenAway: 'closed' });
@@ -32,7 +32,7 @@ test('a script fails as it was told, and is away when it is over', async () => {
   assert.equal(client.health().overall, 'healthy');
 });
 
-test('a reply that the server would not send is an error, and one that nobody could send is refused', async () => {
+test('a reply the server would never send is refused', async () => {
   const client = new Script().reply('odd').connect();
   await assert.rejects(client.limiter('api', perSecond(10)).check('ann'), InternalError);
   assert.throws(() => new Script().reply([1.5]), /reply\[0\] must be made of/);

@@ -45,7 +45,7 @@ for (const page of ['../README.md', '../docs/sdk-node.md', '../docs/telemetry.md
   describe(page, () => {
     const all = blocks(page);
     test('there is something to run', () => assert.ok(all.length >= 1));
-    all.forEach((code, index) => test(`block ${index + 1} runs, logs what it says, and ends`, BOUND, async () => {
+    all.forEach((code, index) => test(`block ${index + 1} runs, logs what it says, ends`, BOUND, async () => {
       const { status, out, problems } = await run(code);
       assert.equal(status, 0, problems);
       const lines = out.split('\n');

@@ -31,7 +31,7 @@ test('every call of a rush is counted, and none twice', async () => {
   await client.shutdown();
 });
 
-test('successes in a rush end the row of failures before them', async () => {
+test('successes in a rush end the row of failures', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('row', { consecutiveFailures: 2, openFor: '1h' });
   const fails = () => breaker.call(() => { throw new Error('x'); }).catch((error) => error.code ?? 'x');
@@ -45,7 +45,7 @@ test('successes in a rush end the row of failures before them', async () => {
   await client.shutdown();
 });
 
-test('a circuit that opens within a turn refuses the next call of that turn, through every guard', async () => {
+test('a circuit that opens refuses the turn’s next call', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('within', { consecutiveFailures: 2, openFor: '1h' });
   const other = wrap(retry({ on: handleAll, budget: null }), breaker);
@@ -60,7 +60,7 @@ test('a circuit that opens within a turn refuses the next call of that turn, thr
   await client.shutdown();
 });
 
-test('a bulkhead is never exceeded by calls of one turn, and its numbers are exact at any time', async () => {
+test('one turn never exceeds a bulkhead, and numbers are exact', async () => {
   const most = 10;
   const narrow = bulkhead({ maxConcurrentCalls: most, maxQueue: 1_000 });
   const other = wrap(retry({ on: handleAll }), narrow);
@@ -113,7 +113,7 @@ test('permits are free for others as soon as calls end', async () => {
   assert.equal(narrow.metrics.rejected, 2);
 });
 
-test('a waiter gets the permit in the turn in which it is released', async () => {
+test('a waiter gets a permit in its release’s turn', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 2, maxQueue: 10 });
   await rush(narrow);
   const held = gate();
@@ -125,7 +125,7 @@ test('a waiter gets the permit in the turn in which it is released', async () =>
   await Promise.all(calls);
 });
 
-test('a call that outlives its turn releases its permit in the middle of others', async () => {
+test('a call outliving its turn releases amid others', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 10 });
   await rush(narrow);
   const held = gate();
@@ -138,7 +138,7 @@ test('a call that outlives its turn releases its permit in the middle of others'
   assert.deepEqual({ ...narrow.metrics }, { active: 0, queued: 0, available: 10, completed: 123, rejected: 0, abandoned: 0 });
 });
 
-test('a retry in a rush goes on after a failure as any other', async () => {
+test('a retry in a rush goes on after a failure', async () => {
   const policy = retry({ on: handleAll, initialBackoff: 1, budget: null, maxAttempts: 3 });
   await rush(policy);
   const seen = [];
@@ -148,7 +148,7 @@ test('a retry in a rush goes on after a failure as any other', async () => {
   await assert.rejects(policy.call(() => { throw new Error('x'); }), RetryExhaustedError);
 });
 
-test('a shutdown waits for the calls in flight and for no others', async () => {
+test('a shutdown waits only for the calls in flight', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('drained');
   await rush(breaker);
@@ -170,7 +170,7 @@ for (const [way, make] of Object.entries({
   'with a retry': (client) => wrap(retry({ on: handleAll }), client.breaker('cut')),
   'with a timeout and a retry': (client) => wrap(timeout('5m'), retry({ on: handleAll }), client.breaker('cut')),
 })) {
-  test(`a call ${way} that is not over at the deadline of a shutdown is given up, and its function is told`, async () => {
+  test(`a call ${way} at a shutdown’s deadline notifies its function`, async () => {
     const client = await connect('memory://');
     const guard = make(client);
     await rush(guard);
@@ -183,7 +183,7 @@ for (const [way, make] of Object.entries({
   });
 }
 
-test('a timeout fires for what outlives the turn, with its clock exactly', async () => {
+test('a timeout fires exactly for what outlives the turn', async () => {
   const clock = Clock.driven();
   const policy = timeout({ after: 50, clock });
   await rush(policy);
@@ -207,7 +207,7 @@ test('a timeout fires for what outlives the turn, with its clock exactly', async
   await assert.rejects(settled(later), TimeoutError);
 });
 
-test('a timeout fires in time, for all calls of a turn and for none that is over', async () => {
+test('a timeout fires in time, and never afterwards', async () => {
   const policy = timeout(40);
   await rush(policy);
   const began = performance.now();
@@ -220,7 +220,7 @@ test('a timeout fires in time, for all calls of a turn and for none that is over
   }
 });
 
-test('after a timeout the retry around it tries again, and the breaker between them has counted it', async () => {
+test('a timed out attempt is counted, then retried', async () => {
   const client = await connect('memory://');
   const clock = Clock.driven();
   const breaker = client.breaker('late', { consecutiveFailures: 5, openFor: '1h' });
@@ -246,7 +246,7 @@ test('after a timeout the retry around it tries again, and the breaker between t
   await client.shutdown();
 });
 
-test('of two timeouts around each other the shorter one fires, and its outer breaker counts it', async () => {
+test('of two nested timeouts the shorter fires and counts', async () => {
   const client = await connect('memory://');
   const clock = Clock.driven();
   const breaker = client.breaker('shorter');
@@ -261,7 +261,7 @@ test('of two timeouts around each other the shorter one fires, and its outer bre
   await client.shutdown();
 });
 
-test('a call that outlives its turn counts for the circuit in which it began', async () => {
+test('a call counts for the circuit in which it began', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('old', { consecutiveFailures: 1, openFor: '1h' });
   await rush(breaker);
@@ -278,7 +278,7 @@ test('a call that outlives its turn counts for the circuit in which it began', a
   await client.shutdown();
 });
 
-test('a test that puts timers of its own in place of the real ones does not stop calls', async () => {
+test('a test’s own timers stop no calls', async () => {
   const real = globalThis.setImmediate;
   globalThis.setImmediate = () => {};
   try {

@@ -37,7 +37,7 @@ test('an argument too many is refused, not ignored', async () => {
   await refused(() => client.idempotent('i').run('k', 'x', () => 1, {}, 1), 'run');
 });
 
-test('a signal in place of the options is refused, not ignored', async () => {
+test('a signal in place of options is refused', async () => {
   const { signal } = new AbortController();
   await refused(() => client.breaker('b').call(() => 1, signal), 'options must be an object such as { signal }');
   await refused(() => client.limiter('l', perHour(9)).check('ann', 1, signal), '{ signal }');
@@ -46,7 +46,7 @@ test('a signal in place of the options is refused, not ignored', async () => {
   await refused(() => client.idempotent('i').run('k', 'x', () => 1, signal), '{ signal }');
 });
 
-test('a generator function is refused when it is wrapped or called: nothing of it would be protected', async () => {
+test('a generator function is refused, wrapped or called', async () => {
   const generators = [function* () { yield 1; }, async function* () { yield 1; }];
   const guards = [retry({ on: handleAll }), client.breaker('b'), timeout(50), bulkhead({ maxConcurrentCalls: 1 }), client.lock('l'), wrap(client.breaker('b'), timeout(50)), client.policy('p', { shed: 3 })];
   for (const fn of generators) {
@@ -79,7 +79,7 @@ test('with reraise the last error comes out as it is', async () => {
   assert.throws(() => retry({ on: handleAll, reraise: 'yes' }), /reraise/);
 });
 
-test('a fallback that fails keeps what it was to answer for as the cause', async () => {
+test('a failed fallback keeps the replaced failure as cause', async () => {
   const down = new Error('down');
   const boom = () => { throw down; };
   for (const instead of [() => { throw new Error('no cache'); }, async () => { throw new Error('no cache'); }]) {

@@ -29,7 +29,7 @@ async function untilHandled(worker, count, handle) {
 const appending = (text) => (payload) => Buffer.concat([payload, Buffer.from(text)]);
 const same = (payload) => payload;
 
-test('older messages are brought up to date, and never written back', async () => {
+test('older messages are upgraded, and never written back', async () => {
   const client = await withLetters(['order', 1, 'a'], ['order', 2, 'b'], ['order', 3, 'c'], ['other', 1, 'd'], [undefined, undefined, 'e']);
   const upcasters = new Upcasters().step('order', 1, appending('2')).step('order', 2, (payload) => `${payload}3`);
   const worker = client.worker(LEDGER, { upcasters, workers: 1 });
@@ -83,7 +83,7 @@ test('an upcaster that returns something else makes its message dead', async () 
   await client.shutdown();
 });
 
-test('a dropped message is counted, warned of and told of', async () => {
+test('a dropped message is counted, warned of and notified of', async () => {
   const client = await withLetters([undefined, undefined, 'old']);
   let tell;
   const heard = new Promise((resolve) => { tell = resolve; });
@@ -91,12 +91,12 @@ test('a dropped message is counted, warned of and told of', async () => {
   const warned = once(process, 'warning');
   const report = await untilHandled(client.worker(LEDGER), 1, () => { throw new WorkError('too old to matter', 'drop'); });
   const [warning] = await warned;
-  const told = await Promise.race([heard, sleep(20_000, undefined, { ref: false })]);
+  const reported = await Promise.race([heard, sleep(20_000, undefined, { ref: false })]);
   await client.shutdown();
   hooks.close();
   assert.equal(report.dropped, 1);
-  assert.deepEqual([told?.name, told?.id], [LEDGER, 'shop/0']);
-  assert.match(told.reason, /too old to matter/);
+  assert.deepEqual([reported?.name, reported?.id], [LEDGER, 'shop/0']);
+  assert.match(reported.reason, /too old to matter/);
   assert.equal(warning.code, 'RESIL_DROPPED');
   assert.match(warning.message, /shop\/0 was dropped$/);
   const counted = telemetry.metrics().find(({ metric, labels }) => metric === 'resil_worker_messages_total' && labels.outcome === 'dropped');

@@ -56,8 +56,8 @@ test('each dead message is a warning in the log', async () => {
   const said = of(warnings, 'RESIL_DEAD').map(({ message }) => message.split(' is dead')[0]).sort();
   assert.deepEqual(said, ['orders: the message shop/1', 'orders: the message shop/2']);
   assert.ok(!warnings.some(({ message }) => message.includes(SECRET)));
-  const told = dead.map(({ name, id, deaths, reason }) => [name, id, deaths, reason]).sort();
-  assert.deepEqual(told, [['orders', 'shop/1', 1, 'final'], ['orders', 'shop/2', 1, 'final']]);
+  const reported = dead.map(({ name, id, deaths, reason }) => [name, id, deaths, reason]).sort();
+  assert.deepEqual(reported, [['orders', 'shop/1', 1, 'final'], ['orders', 'shop/2', 1, 'final']]);
 });
 
 for (const source of [

@@ -86,7 +86,7 @@ async function stopped(worker, running) {
 const MESSAGES = { fine: '"fine"', unlucky: '"unlucky"', poison: '"poison"', crash: '"crash"', unreadable: '{' };
 
 for (const kind of KINDS) {
-  test(`messages are done, retried or dead by what the handler threw (${kind})`, async () => {
+  test(`handlers decide: messages are done, retried or dead (${kind})`, async () => {
     const place = new Place(kind);
     const client = await place.client();
     const done = [];
@@ -117,7 +117,7 @@ for (const kind of KINDS) {
     await client.shutdown();
   });
 
-  test(`what a stopped worker did not finish goes back untried (${kind})`, async () => {
+  test(`a stopped worker’s unfinished messages go back untried (${kind})`, async () => {
     const place = new Place(kind);
     const client = await place.client();
     const [begun, cancelled] = [[], []];
@@ -150,7 +150,7 @@ for (const kind of KINDS) {
   });
 }
 
-test('a handler past its deadline is told to stop, and its message is dead', async () => {
+test('a handler past its deadline stops, its message is dead', async () => {
   const place = new Place('ledger');
   const client = await place.client();
   let aborted = false;
@@ -160,7 +160,7 @@ test('a handler past its deadline is told to stop, and its message is dead', asy
     return new Promise(() => message.signal.addEventListener('abort', () => (aborted = true)));
   });
   await place.send(client, '1');
-  await until('it is told', () => aborted);
+  await until('it is notified', () => aborted);
   await until('it is dead', () => worker.health().report.dead === 1);
   await stopped(worker, running);
   await client.shutdown();
@@ -197,7 +197,7 @@ test('a judge decides what an error means', async () => {
   await client.shutdown();
 });
 
-test('a timeout of a handler of its own is a failure that counts', async () => {
+test('a handler’s own timeout is a failure that counts', async () => {
   const place = new Place('stream');
   const client = await place.client();
   const worker = place.worker(client);
@@ -345,7 +345,7 @@ test('duplicates have their effect once', async () => {
   await client.shutdown();
 });
 
-test('errors of a database are told apart', async () => {
+test('errors of a database are distinguished', async () => {
   const place = new Place('stream');
   const client = await place.client();
   const worker = place.worker(client);

@@ -7,7 +7,7 @@ use resil::{CallInFlight, Client};
 use crate::entered::{Inside, Mark};
 use crate::prelude::*;
 
-/// Who enters: a coroutine can be cancelled there.
+/// The task or thread that enters: a coroutine can be cancelled there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entrant {
     Thread,

@@ -98,9 +98,9 @@ impl PyClient {
         Ok(Pending::new("client.shutdown()", async move {
             let report = client.shutdown(deadline).await;
             Python::attach(|py| {
-                let told = shown(py, &report)?;
-                told.bind(py).set_item("is_clean", report.is_clean())?;
-                Ok(told)
+                let shown_report = shown(py, &report)?;
+                shown_report.bind(py).set_item("is_clean", report.is_clean())?;
+                Ok(shown_report)
             })
         }))
     }

@@ -159,7 +159,7 @@ pub fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
 fn is_finalizing(py: Python<'_>) -> bool {
     // SAFETY: what comes back is borrowed from the module `sys`, and null once that is cleared.
     let found = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"is_finalizing".as_ptr())) };
-    let asked = found.map(|is_finalizing| is_finalizing.call0().and_then(|answer| answer.is_truthy()));
+    let asked = found.map(|is_finalizing| is_finalizing.call0().and_then(|reply| reply.is_truthy()));
     !matches!(asked, Some(Ok(false)))
 }
 

@@ -1,4 +1,4 @@
-//! What `with` and `async with` hold, by who is inside: one object serves many tasks and threads at once.
+//! What `with` and `async with` hold, by task and thread: one object serves many tasks and threads at once.
 //!
 //! # Inside of a block
 //! What the task or thread that runs here is inside of by a block: a lock, which is granted again at once; a call in flight, whose parts

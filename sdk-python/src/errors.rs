@@ -51,7 +51,7 @@ pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
     let retry_after = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let message: String = value.getattr(intern!(py, "message")).ok()?.extract().unwrap_or_default();
     let resource: Option<String> = value.getattr(intern!(py, "resource")).ok()?.extract().unwrap_or_default();
-    Some(Error::told(code, &resource.unwrap_or_default(), &message, retry_after))
+    Some(Error::restored(code, &resource.unwrap_or_default(), &message, retry_after))
 }
 
 /// For `?` where nobody can be raised to but the caller.

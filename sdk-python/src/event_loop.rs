@@ -34,7 +34,7 @@ pub struct EventLoop {
     /// Set when the loop watches no more: nothing that is pushed from then on is ever done.
     ended: CancellationToken,
     /// Whether the loop was woken and has not come yet.
-    is_told: AtomicBool,
+    is_notified: AtomicBool,
     tell: Signal,
     /// The loop has come.
     hear: Signal,
@@ -85,8 +85,8 @@ impl EventLoop {
     }
 
     fn new(tell: Signal, hear: Signal) -> Arc<Self> {
-        let (queue, ended, is_told) = (Mutex::default(), CancellationToken::new(), AtomicBool::new(false));
-        Arc::new(Self { generation: Generation::now(), queue, ended, is_told, tell, hear })
+        let (queue, ended, is_notified) = (Mutex::default(), CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { generation: Generation::now(), queue, ended, is_notified, tell, hear })
     }
 
     #[cfg(unix)]
@@ -110,11 +110,11 @@ impl EventLoop {
     }
 
     fn with_thread(running: Arg<'_>) -> PyResult<Arc<Self>> {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, notices) = std::sync::mpsc::channel();
         let made = Self::new(Box::new(move || _ = tell.send(())), Box::new(|| ()));
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
         std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
-            while told.recv().is_ok() {
+            while notices.recv().is_ok() {
                 let tell = |py: Python<'_>| {
                     let drain = drain.clone_ref(py).into_any();
                     call_method1(event_loop.bind(py), intern!(py, "call_soon_threadsafe"), drain).is_ok()
@@ -172,7 +172,7 @@ impl EventLoop {
             }
             queue.push(woken);
         }
-        if !self.is_told.swap(true, Ordering::AcqRel) {
+        if !self.is_notified.swap(true, Ordering::AcqRel) {
             (self.tell)();
         }
     }
@@ -180,7 +180,7 @@ impl EventLoop {
     fn take(&self) -> Vec<Woken> {
         (self.hear)();
         // What is pushed from here on tells the loop again.
-        self.is_told.store(false, Ordering::Release);
+        self.is_notified.store(false, Ordering::Release);
         std::mem::take(&mut *self.queue.lock())
     }
 }

@@ -146,7 +146,7 @@ fn put(seen: Seen) {
 
 /// As `resil._listeners` takes it: who is called, and with what.
 fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
-    let told = match seen {
+    let report = match seen {
         Seen::Transition(listener, seen) => {
             (listener.bind(py), (seen.previous.text(), seen.new.text(), seen.generation)).into_pyobject(py)?
         }
@@ -180,7 +180,7 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Calls(hear, calls) => (hear.bind(py), ("calls", shown_calls(py, &calls)?)).into_pyobject(py)?,
         Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };
-    Ok(told.into_any().unbind())
+    Ok(report.into_any().unbind())
 }
 
 /// What is reported next, waited for without the GIL: the listener and its arguments; None once the queue is closed.

@@ -254,7 +254,7 @@ impl Pending {
 
     /// A call that nobody waited for says nothing: `if limiter.check(key)` would always be true.
     fn __bool__(&self) -> PyResult<bool> {
-        Err(PyTypeError::new_err(format!("{} has no answer yet: await it, or call .wait()", self.what)))
+        Err(PyTypeError::new_err(format!("{} has no reply yet: await it, or call .wait()", self.what)))
     }
 
     fn __repr__(&self) -> String {

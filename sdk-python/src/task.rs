@@ -116,7 +116,7 @@ impl<T> Future for LoopTask<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.result).poll(context);
         self.is_over |= polled.is_ready();
-        polled.map(|told| told.map_err(|_| PyRuntimeError::new_err("the event loop of a function was closed")))
+        polled.map(|result| result.map_err(|_| PyRuntimeError::new_err("the event loop of a function was closed")))
     }
 }
 

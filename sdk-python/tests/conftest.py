@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import pathlib
 import sys
 from collections.abc import Coroutine, Iterator
@@ -16,6 +17,7 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 PATIENCE = 60.0
 #: A program that tests start.
 collect_ignore = ["renewing.py"]
+_stores = itertools.count()
 
 
 def _run_with(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Runner:
@@ -75,6 +77,14 @@ def server(servers: Any) -> Iterator[Any]:
     started = servers.start()
     yield started
     started.stop()
+
+
+@pytest.fixture(params=["memory", "server"])
+def url(request: pytest.FixtureRequest) -> str:
+    """One store for all clients of a test: in memory, and on a server."""
+    if request.param == "memory":
+        return f"memory://store-{next(_stores)}"
+    return str(request.getfixturevalue("server").url)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ greedy = ctypes.PyDLL(None)
 
 
 def worker(primitive: str) -> Callable[..., Any]:
-    def told(began: float) -> str:
+    def reported(began: float) -> str:
         # One write, so that lines of several threads stay lines.
         os.write(1, f"{json.dumps([primitive, began, time.monotonic()])}\n".encode())
         return "done"
@@ -36,7 +36,7 @@ def worker(primitive: str) -> Callable[..., Any]:
             greedy.usleep(int(WORK * 1_000_000))
         else:
             time.sleep(WORK)
-        return told(began)
+        return reported(began)
 
     async def coroutine(*_: Any) -> str:
         began = time.monotonic()
@@ -44,7 +44,7 @@ def worker(primitive: str) -> Callable[..., Any]:
             time.sleep(WORK)
         else:
             await asyncio.get_running_loop().run_in_executor(None, time.sleep, WORK)
-        return told(began)
+        return reported(began)
 
     return coroutine if IS_COROUTINE else plain
 

@@ -30,7 +30,7 @@ def came_to(call: Callable[[], object]) -> str:
     return "made"
 
 
-def test_a_dead_callee_is_throttled_and_gets_one_call_a_second() -> None:
+def test_a_dead_callee_is_throttled_to_a_call_a_second() -> None:
     clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     policy = client.policy("throttled", throttle={"k": 1.5, "window": 10})

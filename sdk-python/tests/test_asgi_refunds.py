@@ -1,4 +1,4 @@
-"""What a request cost is given back after some answers."""
+"""What a request cost is given back after some responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import resil
 from resil.asgi import RateLimitMiddleware, Tier
 
 
-def test_what_failed_is_given_back_but_not_to_a_client_that_hangs_up(run: Any) -> None:
+def test_failures_are_given_back_but_not_to_disconnected_clients(run: Any) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
         api = client.limiter("api", limit=6, period=60)

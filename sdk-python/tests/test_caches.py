@@ -65,7 +65,7 @@ def test_a_value_that_is_set_is_not_loaded(place: Any) -> None:
         things.set("a", None)
 
 
-def test_many_keys_come_in_their_order_and_only_the_missing_are_loaded(place: Any, run: Any) -> None:
+def test_many_keys_keep_their_order_and_only_missing_ones_load(place: Any, run: Any) -> None:
     source, things = Source(), cache(place)
     things.set("b", "set").wait()
     assert things.get_many(["a", "b", "no", "a"], source.load).wait() == ["a#1", "set", None, "a#1"]
@@ -83,7 +83,7 @@ def test_many_keys_come_in_their_order_and_only_the_missing_are_loaded(place: An
         things.get_many("abc", source.load)
 
 
-def test_a_key_of_many_that_cannot_be_loaded_raises_its_own_error(place: Any) -> None:
+def test_one_of_many_keys_raises_its_own_error(place: Any) -> None:
     things = cache(place, error_ttl=0, retry=0)
 
     def load(key: str) -> str:
@@ -96,7 +96,7 @@ def test_a_key_of_many_that_cannot_be_loaded_raises_its_own_error(place: Any) ->
     assert things.get("a", load).wait() == "a"
 
 
-def test_a_tag_that_is_invalidated_takes_its_values_and_no_others(place: Any) -> None:
+def test_an_invalidated_tag_takes_only_its_own_values(place: Any) -> None:
     source, things = Source(), cache(place)
     things.get("a", source.load, tags=["red"]).wait()
     things.get("b", lambda key: resil.CacheEntry(source.load(key), tags=["red", "round"])).wait()

@@ -67,7 +67,7 @@ def test_what_is_still_used_is_not_collected(client: resil.Client, name: str) ->
     assert gone() is not None and gone().policy is holder  # type: ignore[union-attr]
 
 
-def test_a_copy_of_a_policy_keeps_its_functions_when_the_first_is_gone() -> None:
+def test_a_copied_policy_keeps_its_functions_alone() -> None:
     service = Service()
     whole = resil.Policy("p", retry={"max_attempts": 2, "initial_backoff": 0.001}, on=service.is_temporary)
     copy = whole.with_options(total_timeout=60)

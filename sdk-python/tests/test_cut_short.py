@@ -87,7 +87,7 @@ CUTS += [
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("abort", [False, True])
-def test_work_that_is_cut_short_keeps_its_lease_unless_it_aborts_on_cancel(run: Any, cut: Cut, abort: bool) -> None:
+def test_work_cut_short_keeps_its_lease_unless_it_aborts(run: Any, cut: Cut, abort: bool) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
         payments = client.idempotent("payments", wait=0, abort_on_cancel=abort)
@@ -142,7 +142,7 @@ def test_an_error_of_the_function_frees_the_key_as_ever(run: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_a_plain_function_that_is_interrupted_keeps_its_lease_and_the_next_is_told_attempt_two(error: type) -> None:
+def test_an_interrupted_plain_function_keeps_its_lease_for_attempt_two(error: type) -> None:
     clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     payments = client.idempotent("payments", wait=0, lease=30)
@@ -158,7 +158,7 @@ def test_a_plain_function_that_is_interrupted_keeps_its_lease_and_the_next_is_to
     assert payments.run("order", lambda run: run.attempt, with_run=True).value == 2
 
 
-def test_a_plain_function_that_is_left_alone_by_a_timeout_keeps_its_lease(client: resil.Client) -> None:
+def test_a_plain_function_after_its_timeout_keeps_its_lease(client: resil.Client) -> None:
     payments, ended = client.idempotent("payments", wait=0), threading.Event()
     bank = client.policy("bank", timeout={"attempt": 0.02})
     with pytest.raises(resil.TimeoutError):

@@ -86,7 +86,7 @@ def test_a_loop_and_a_stream_outlive_a_kill(servers: Any, run: Any) -> None:
     server.stop()
 
 
-def test_a_failure_that_is_not_safe_is_an_error_that_says_so(server: Any, run: Any) -> None:
+def test_an_unsafe_failure_is_an_error_that_says_so(server: Any, run: Any) -> None:
     async def main() -> None:
         replica = await asyncio.to_thread(server.replica)
         client, letters = await ledger(server, replicas=1)

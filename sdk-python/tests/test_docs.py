@@ -29,7 +29,7 @@ def test_the_code_of_a_page_runs(run: Any, page: str, least: int, monkeypatch: p
     blocks = list(BLOCK.finditer(text))
     assert len(blocks) >= least
     for block in blocks:
-        # Line numbers of the page, for who has to find what failed.
+        # Line numbers of the page, to find what failed.
         code = "\n" * text.count("\n", 0, block.start(1)) + block.group(1)
         compiled = compile(code, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         # Each block has a loop of its own: what was made in one is used in another.

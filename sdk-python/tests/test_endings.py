@@ -24,7 +24,7 @@ def program(text: str, *, warns: str = "default", before: str = "") -> "subproce
     )
 
 
-def test_an_answer_dropped_under_an_exception_leaves_it_alone() -> None:
+def test_a_reply_dropped_under_an_exception_leaves_it_alone() -> None:
     ran = program(f"""
         {LIMITER}
         for _ in range(100):
@@ -32,7 +32,7 @@ def test_an_answer_dropped_under_an_exception_leaves_it_alone() -> None:
                 [l.check("x"), 1 / 0]
             except ZeroDivisionError as error:
                 assert error.__traceback__ is not None and error.__context__ is None
-        def raises(answer):
+        def raises(reply):
             raise KeyError("mine")
         try:
             raises(l.check("x"))
@@ -85,7 +85,7 @@ def test_a_forgotten_await_says_what_is_missing(use: str) -> None:
         except TypeError as error:
             print(error)
     """)
-    assert (ran.returncode, ran.stdout) == (0, "limiter.check() has no answer yet: await it, or call .wait()\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "limiter.check() has no reply yet: await it, or call .wait()\n"), ran.stderr
 
 
 @pytest.mark.parametrize("use", ["l.check('x').wait()", "resil.connect_sync('memory://')", "l.by('x').__enter__()"])
@@ -104,7 +104,7 @@ def test_blocking_a_running_loop_says_what_to_do_instead(use: str) -> None:
     assert ran.stdout.startswith("this would block the event loop that runs on this thread: "), ran.stdout
 
 
-def test_an_answer_half_way_is_dropped_under_an_exception() -> None:
+def test_a_reply_half_way_is_dropped_under_an_exception() -> None:
     """With a coroutine of the user's inside, that cleans up when it is let go."""
     ran = program("""
         import asyncio, resil
@@ -116,13 +116,13 @@ def test_an_answer_half_way_is_dropped_under_an_exception() -> None:
             finally:
                 seen.append("cleaned")
         async def main():
-            answer = client.lock("x").call(inside).__await__()
-            next(answer)
-            def raises(answer):
+            reply = client.lock("x").call(inside).__await__()
+            next(reply)
+            def raises(reply):
                 raise KeyError("mine")
             try:
-                held = [answer]
-                del answer
+                held = [reply]
+                del reply
                 raises(held.pop())
             except KeyError as error:
                 assert error.args == ("mine",), error.args
@@ -192,7 +192,7 @@ def test_a_program_ends_while_daemon_threads_are_inside(work: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ends\n", "")
 
 
-def test_a_plain_function_that_was_left_alone_does_not_crash_the_end() -> None:
+def test_an_abandoned_plain_function_does_not_crash_the_end() -> None:
     ran = program("""
         import resil
         try:
@@ -203,14 +203,14 @@ def test_a_plain_function_that_was_left_alone_does_not_crash_the_end() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ends\n", "")
 
 
-def test_an_answer_that_a_module_keeps_to_the_end_is_no_crash() -> None:
+def test_a_reply_kept_to_the_end_is_no_crash() -> None:
     ran = program(f"""
         {LIMITER}
         import sys
         class Kept:
             pass
         kept = Kept()
-        kept.itself, kept.answer = kept, l.check("x")
+        kept.itself, kept.reply = kept, l.check("x")
         sys.modules["kept until the end"] = kept
         print("ends")
     """)
@@ -221,7 +221,7 @@ def test_an_answer_that_a_module_keeps_to_the_end_is_no_crash() -> None:
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-def test_an_interpreter_that_ends_while_a_load_is_pending_says_nothing(kind: str) -> None:
+def test_an_interpreter_that_ends_amid_a_load_is_silent(kind: str) -> None:
     sleep = "await asyncio.sleep(0.3)" if kind == "async def" else "time.sleep(0.3)"
     for _ in range(3):
         ran = program(f"""
@@ -238,7 +238,7 @@ def test_an_interpreter_that_ends_while_a_load_is_pending_says_nothing(kind: str
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_a_client_that_is_used_in_a_destructor_at_the_end_never_panics() -> None:
+def test_a_client_used_in_a_late_destructor_never_panics() -> None:
     ran = program("""
         import os, resil
         class Used:

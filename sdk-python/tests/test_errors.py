@@ -16,7 +16,7 @@ import resil.errors
 TABLE = json.loads((pathlib.Path(__file__).parents[2] / "commands" / "errors.json").read_text())
 
 
-def test_every_code_of_the_table_has_its_class_and_no_other_has() -> None:
+def test_every_code_of_the_table_has_exactly_one_class() -> None:
     assert [row["code"] for row in TABLE] == list(resil.errors.BY_CODE)
 
 
@@ -94,7 +94,7 @@ def test_a_number_of_cells_is_named_as_the_argument_is(client: resil.Client, cel
             use()
 
 
-def test_times_and_tokens_of_events_are_refused_in_the_words_of_the_caller(client: resil.Client) -> None:
+def test_times_and_tokens_are_refused_in_the_callers_words(client: resil.Client) -> None:
     events = client.idempotent("events")
     for use, text in [
         (lambda: events.once("k", 0), "^ttl must be from 1ms to 366d, got 0$"),
@@ -112,12 +112,12 @@ def test_times_and_tokens_of_events_are_refused_in_the_words_of_the_caller(clien
 
 
 @pytest.mark.parametrize("url", ["memory", "memory:", "memory:/x", "", "redis", "redis:/host", "host:6379"])
-def test_an_address_without_a_scheme_is_refused_with_the_schemes_there_are(url: str) -> None:
+def test_an_address_without_scheme_is_refused_with_known_schemes(url: str) -> None:
     with pytest.raises(ValueError, match="must begin with redis://.* or memory://"):
         resil.connect(url).wait()
 
 
-def test_a_function_that_judges_and_fails_is_raised_from_the_error_of_the_call(client: resil.Client, run: Any) -> None:
+def test_a_judge_that_fails_raises_from_the_calls_error(client: resil.Client, run: Any) -> None:
     def judge(error: BaseException) -> bool:
         raise ZeroDivisionError("of the judge")
 
@@ -159,7 +159,7 @@ def test_a_repr_is_in_the_words_of_python(client: resil.Client) -> None:
     assert repr(client.cached("c").lookup("k", lambda key: 1).wait()) == "<resil.Loaded found=True stale=False>"
 
 
-def test_an_unknown_option_is_told_of_every_one_there_is(client: resil.Client) -> None:
+def test_an_unknown_option_is_notified_of_every_one_there_is(client: resil.Client) -> None:
     for make, known in [
         (lambda: client.idempotent("a", oops=1), ("serializer", "remember", "lease", "abort_on_cancel")),
         (lambda: client.cached("a", oops=1), ("serializer", "ttl")),
@@ -172,5 +172,5 @@ def test_an_unknown_option_is_told_of_every_one_there_is(client: resil.Client) -
     ]:
         with pytest.raises(ValueError, match="^oops is not known") as raised:
             make()
-        told = str(raised.value).partition("known: ")[2].split(", ")
-        assert set(known) <= set(told), told
+        reported = str(raised.value).partition("known: ")[2].split(", ")
+        assert set(known) <= set(reported), reported

@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def told(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def reported(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The story of an example, as it was seen."""
     monkeypatch.syspath_prepend(str(FOLDER))
 
@@ -37,29 +37,29 @@ def told(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield tell
 
 
-def test_every_order_is_paid_once(told: Any) -> None:
-    seen = told("payments")
+def test_every_order_is_paid_once(reported: Any) -> None:
+    seen = reported("payments")
     assert (seen.requests, seen.replays, seen.payments_after_duplicates) == (100, 99, 1), "one of them pays"
     assert seen.mismatch == "IDEMPOTENCY_MISMATCH"
     ((carried, highest),) = seen.refused_fences
     assert carried < highest
-    told_sleeper = type(seen.sleeper).__name__
-    assert told_sleeper in ("StaleFence", "LockLostError"), "who slept over its lease has not paid"
+    reported_sleeper = type(seen.sleeper).__name__
+    assert reported_sleeper in ("StaleFence", "LockLostError"), "who slept over its lease has not paid"
     assert not seen.meanwhile.replayed
-    assert (seen.sleeper_again.replayed, seen.sleeper_again.value["cents"]) == (False, 900), "paid once, by who asked again"
+    assert (seen.sleeper_again.replayed, seen.sleeper_again.value["cents"]) == (False, 900), "paid once, by the caller that asked again"
     assert (seen.after_crash.attempt, seen.after_crash.replayed) == (2, False)
     assert (seen.payments_in_all, seen.balance) == (4, 100_000 - 700 - 900 - 300 - 500)
 
 
-def test_limits_and_keys_hold_over_http(told: Any) -> None:
-    seen = told("http_api")
-    statuses = [answer.status_code for answer in seen.free]
+def test_limits_and_keys_hold_over_http(reported: Any) -> None:
+    seen = reported("http_api")
+    statuses = [reply.status_code for reply in seen.free]
     assert statuses == [200, 200, 200, 200, 200, 429, 429], "five a minute, from any process"
-    assert all(answer.status_code == 200 for answer in seen.pro)
-    for index, answer in enumerate(seen.free):
-        assert answer.headers["ratelimit-policy"] == '"free";q=5;w=60'
-        assert answer.headers["x-ratelimit-remaining"] == str(max(0, 4 - index))
-        assert ("retry-after" in answer.headers) == (answer.status_code == 429), "only who is refused is told when"
+    assert all(reply.status_code == 200 for reply in seen.pro)
+    for index, reply in enumerate(seen.free):
+        assert reply.headers["ratelimit-policy"] == '"free";q=5;w=60'
+        assert reply.headers["x-ratelimit-remaining"] == str(max(0, 4 - index))
+        assert ("retry-after" in reply.headers) == (reply.status_code == 429), "only who is refused learns when"
     refused = seen.free[5]
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["code"] == "RATE_LIMIT_EXCEEDED"
@@ -67,15 +67,15 @@ def test_limits_and_keys_hold_over_http(told: Any) -> None:
     assert (seen.without_key.status_code, seen.first.status_code) == (400, 201)
     assert (seen.while_running.status_code, seen.while_running.json()["code"]) == (409, "IDEMPOTENCY_BUSY")
     assert "retry-after" in seen.while_running.headers
-    assert (seen.again.status_code, seen.again.text) == (201, seen.first.text), "the first answer again"
+    assert (seen.again.status_code, seen.again.text) == (201, seen.first.text), "the first reply again"
     assert "idempotency-replayed" not in seen.first.headers
     assert seen.again.headers["idempotency-replayed"] == "true"
     assert seen.other_body.status_code == 422
     assert seen.shipped == 1
 
 
-def test_a_slow_store_is_asked_once(told: Any) -> None:
-    seen = told("slow_store")
+def test_a_slow_store_is_asked_once(reported: Any) -> None:
+    seen = reported("slow_store")
     old, new = {"name": "tea", "cents": 420}, {"name": "tea", "cents": 450}
     assert (len(seen.first), seen.loads_first) == (1_000, 1)
     assert all(got == old for got in seen.first)
@@ -87,8 +87,8 @@ def test_a_slow_store_is_asked_once(told: Any) -> None:
     assert (seen.failed, seen.loads_while_down) == (200, 2), "one load of each product"
 
 
-def test_every_order_is_charged_once_and_poison_is_kept(told: Any) -> None:
-    seen = told("order_service")
+def test_every_order_is_charged_once_and_poison_is_kept(reported: Any) -> None:
+    seen = reported("order_service")
     assert sorted(seen.charged.values()) == [100 + number for number in range(20)]
     assert [error.split(":")[0] for error in seen.dead] == ["JSONDecodeError"]
 

@@ -114,7 +114,7 @@ CONNECTS = """
 
 
 @pytest.mark.parametrize("program", [REFUSED, DROPPED, EXITS, CONNECTS], ids=["used", "dropped", "left alone", "made anew"])
-def test_a_child_of_a_busy_parent_never_aborts_nor_hangs_and_the_parent_goes_on(program: str, url: str) -> None:
+def test_a_busy_parents_child_never_hangs_and_the_parent_continues(program: str, url: str) -> None:
     assert ran(program, url) == "well\n"
 
 
@@ -142,8 +142,8 @@ def test_children_of_one_parent_are_never_the_same_owner(server: Any) -> None:
             for pid in children:
                 os.waitpid(pid, 0)
             os.close(writing)
-            with os.fdopen(reading) as told:
-                owners = told.read().split()
+            with os.fdopen(reading) as reported:
+                owners = reported.read().split()
             assert sorted(owners)[1:] == ["refused"] * 3 or owners.count("refused") == 3, owners
             time.sleep(4)  # what a killed process costs the others
 
@@ -154,7 +154,7 @@ def test_children_of_one_parent_are_never_the_same_owner(server: Any) -> None:
     assert ran(program, server.url) == "well\n"
 
 
-def test_processes_of_a_pool_are_told_to_connect_again(url: str) -> None:
+def test_processes_of_a_pool_are_asked_to_connect_again(url: str) -> None:
     program = """
         import multiprocessing
         def use(_):
@@ -176,7 +176,7 @@ def test_processes_of_a_pool_are_told_to_connect_again(url: str) -> None:
     assert ran(program, url) == "well\n"
 
 
-def test_workers_of_a_server_that_forks_first_serve_and_are_replaced(server: Any) -> None:
+def test_workers_of_a_forking_server_serve_and_are_replaced(server: Any) -> None:
     """As gunicorn does it: the application is loaded, then workers are forked, serve, end by a signal and are replaced."""
     program = """
         def serve(ready):
@@ -220,7 +220,7 @@ def test_workers_of_a_server_that_forks_first_serve_and_are_replaced(server: Any
     assert ran(program, server.url) == "well\n"
 
 
-def test_attempts_and_streams_of_the_parent_are_refused_in_the_child() -> None:
+def test_the_parents_attempts_and_streams_are_refused_in_children() -> None:
     program = """
         attempts = iter(resil.Retry(on=ConnectionError, initial_backoff=60, max_backoff=60, jitter="none"))
         first = next(attempts)

@@ -14,23 +14,23 @@ from resil.asgi import RateLimitMiddleware, Tier
 from resil.testing import Clock
 
 
-def unwell(answer: dict[str, int]) -> bool:
-    return answer["status"] == 503
+def unwell(reply: dict[str, int]) -> bool:
+    return reply["status"] == 503
 
 
-def answers(*statuses: int) -> Any:
+def replies(*statuses: int) -> Any:
     left = [{"status": status} for status in statuses]
     return lambda: left.pop(0)
 
 
 def test_a_result_that_is_a_failure_is_tried_again() -> None:
     retry = resil.Retry(on_result=unwell, initial_backoff=0.001)
-    assert retry.call(answers(503, 503, 200)) == {"status": 200}
+    assert retry.call(replies(503, 503, 200)) == {"status": 200}
 
 
-def test_the_last_result_is_returned_when_all_attempts_are_used_up(run: Any) -> None:
+def test_after_all_attempts_the_last_result_is_returned(run: Any) -> None:
     retry = resil.Retry(on=ConnectionError, on_result=unwell, max_attempts=2, initial_backoff=0.001)
-    left = answers(503, 503, 200)
+    left = replies(503, 503, 200)
 
     async def call() -> dict[str, int]:
         return left()  # type: ignore[no-any-return]
@@ -49,9 +49,9 @@ def test_a_result_may_say_when_to_try_again() -> None:
 def test_results_trip_a_breaker() -> None:
     client = resil.connect("memory://").wait()
     bank = client.breaker("bank", on_result=unwell, consecutive_failures=2)
-    assert [bank.call(answers(503)) for _ in range(2)] == [{"status": 503}] * 2
+    assert [bank.call(replies(503)) for _ in range(2)] == [{"status": 503}] * 2
     with pytest.raises(resil.CircuitOpenError):
-        bank.call(answers(200))
+        bank.call(replies(200))
 
 
 def test_a_judge_that_fails_is_what_the_caller_gets() -> None:
@@ -90,24 +90,24 @@ def test_a_whole_policy_judges_results(run: Any) -> None:
     client = resil.connect("memory://").wait()
     retry = {"max_attempts": 3, "initial_backoff": 0.001}
     for policy in (resil.Policy("alone", retry=retry, on_result=unwell), client.policy("bank", retry=retry, on_result=unwell)):
-        assert policy.call(answers(503, 503, 200)) == {"status": 200}
-        assert policy.call(answers(503, 503, 503)) == {"status": 503}, "the last one, as it came"
-        assert policy.with_options(total_timeout=5)(answers(503, 200))() == {"status": 200}
+        assert policy.call(replies(503, 503, 200)) == {"status": 200}
+        assert policy.call(replies(503, 503, 503)) == {"status": 503}, "the last one, as it came"
+        assert policy.with_options(total_timeout=5)(replies(503, 200))() == {"status": 200}
         with pytest.raises(KeyError, match="status"):
             policy.call(lambda: {})
     with pytest.raises(TypeError, match="on must say"):
         client.policy("bank", retry=retry)
     with pytest.raises(TypeError, match="let fn raise"):
-        policy.call_once(client.idempotent("payments"), "k", answers(200))
+        policy.call_once(client.idempotent("payments"), "k", replies(200))
 
     async def main() -> None:
-        left = answers(503, 200)
+        left = replies(503, 200)
 
         async def call() -> dict[str, int]:
             return left()  # type: ignore[no-any-return]
 
         await client.policies.set("stored", {"retry": {"max_attempts": 2}})
-        followed = await client.policy("stored", on_result=lambda answer: 0.001 if unwell(answer) else None)
+        followed = await client.policy("stored", on_result=lambda reply: 0.001 if unwell(reply) else None)
         assert await followed.call(call) == {"status": 200}
 
     run(main())
@@ -116,9 +116,9 @@ def test_a_whole_policy_judges_results(run: Any) -> None:
 def test_results_trip_the_breaker_of_a_whole_policy() -> None:
     client = resil.connect("memory://").wait()
     policy = client.policy("bank", breaker={"consecutive_failures": 2}, on_result=unwell)
-    assert [policy.call(answers(503)) for _ in range(2)] == [{"status": 503}] * 2
+    assert [policy.call(replies(503)) for _ in range(2)] == [{"status": 503}] * 2
     with pytest.raises(resil.CircuitOpenError):
-        policy.call(answers(200))
+        policy.call(replies(200))
 
 
 def test_a_budget_is_shared_by_whole_policies() -> None:
@@ -170,12 +170,12 @@ def test_cells_are_reserved_together(client: resil.Client) -> None:
         assert mail.peek("bob").wait().remaining < 10
 
 
-def test_what_an_application_fails_at_is_given_back_where_that_is_asked_for(client: resil.Client, run: Any) -> None:
+def test_an_applications_failures_are_given_back_on_request(client: resil.Client, run: Any) -> None:
     free = client.limiter("free", limit=2, period=60)
     app = fastapi.FastAPI()
 
     @app.get("/{status}")
-    async def answer(status: int) -> fastapi.Response:
+    async def reply(status: int) -> fastapi.Response:
         return fastapi.Response(status_code=status)
 
     limited = RateLimitMiddleware(app, lambda _: Tier(free, "ann"), refund=[500, 503])
@@ -209,7 +209,7 @@ def test_a_client_that_hangs_up_gets_nothing_back(client: resil.Client, run: Any
     run(main())
 
 
-def test_a_cost_that_no_limit_takes_is_a_fault_of_the_service(client: resil.Client, run: Any) -> None:
+def test_a_cost_no_limit_takes_is_the_services_fault(client: resil.Client, run: Any) -> None:
     free = client.limiter("free", limit=2, period=60)
 
     async def app(_scope: Any, _receive: Any, _send: Any) -> None:

@@ -21,19 +21,19 @@ def fail(breaker: resil.Breaker) -> None:
         raise ConnectionError("down")
 
 
-def test_every_listener_is_told_every_transition_in_order(client: resil.Client) -> None:
+def test_every_listener_is_notified_every_transition_in_order(client: resil.Client) -> None:
     breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
-    told: queue.Queue[tuple[int, str, str, str]] = queue.Queue()
+    reported: queue.Queue[tuple[int, str, str, str]] = queue.Queue()
     for number in (1, 2):
         breaker.on_transition(
-            lambda previous, new, _, number=number: told.put((number, previous, new, threading.current_thread().name))
+            lambda previous, new, _, number=number: reported.put((number, previous, new, threading.current_thread().name))
         )
     fail(breaker)
     breaker.force("closed", reason="drill").wait()
     breaker.force("auto").wait()
-    seen = [told.get(timeout=60) for _ in range(4)]
+    seen = [reported.get(timeout=60) for _ in range(4)]
     for number in (1, 2):
-        assert [(previous, new) for who, previous, new, _ in seen if who == number][:1] == [("closed", "open")]
+        assert [(previous, new) for teller, previous, new, _ in seen if teller == number][:1] == [("closed", "open")]
     assert {name for *_, name in seen} == {"resil-listeners"}
 
 
@@ -55,33 +55,33 @@ def test_a_listener_that_blocks_holds_up_nobody_who_calls(client: resil.Client, 
     proceed.set()
 
 
-def test_a_listener_that_raises_is_shown_and_the_others_are_told(
+def test_a_raising_listener_is_shown_and_others_are_notified(
     client: resil.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: queue.Queue[Any] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", shown.put)
-    told = threading.Event()
+    reported = threading.Event()
     breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
 
     def broken(*_: Any) -> None:
         raise KeyError("listener")
 
     breaker.on_transition(broken)
-    breaker.on_transition(lambda *_: told.set())
+    breaker.on_transition(lambda *_: reported.set())
     fail(breaker)
     ignored = shown.get(timeout=60)
     assert (ignored.exc_type, ignored.thread.name) == (KeyError, "resil-listeners")
-    assert told.wait(60)
+    assert reported.wait(60)
 
 
-def test_a_listener_that_raises_silences_nobody_in_a_program_without_hooks() -> None:
+def test_a_raising_listener_silences_nobody_without_hooks() -> None:
     program = """
         import resil, sys, threading
-        told = threading.Semaphore(0)
+        reported = threading.Semaphore(0)
         client = resil.connect("memory://").wait()
         broken, well = (client.breaker(name, consecutive_failures=1) for name in ("broken", "well"))
         broken.on_transition(lambda *_: 1 / 0)
-        well.on_transition(lambda *_: told.release())
+        well.on_transition(lambda *_: reported.release())
         for breaker in (broken, well, broken, well):
             for state in ("open", "closed"):
                 breaker.force(state, reason="drill").wait()
@@ -90,7 +90,7 @@ def test_a_listener_that_raises_silences_nobody_in_a_program_without_hooks() -> 
                 breaker.call(lambda: 1 / 0)
             except (ZeroDivisionError, resil.CircuitOpenError):
                 pass
-        assert told.acquire(timeout=60) and told.acquire(timeout=60)
+        assert reported.acquire(timeout=60) and reported.acquire(timeout=60)
         assert any(thread.name == "resil-listeners" for thread in threading.enumerate())
     """
     ran = subprocess.run(
@@ -106,9 +106,9 @@ ENDING = """
     atexit.register(time.sleep, 0.2)
     url, how = sys.argv[1:]
     client = resil.connect(url).wait()
-    told = threading.Event()
+    reported = threading.Event()
     def listener(*_):
-        told.set()
+        reported.set()
         if how == "in a listener":
             time.sleep(600)
     breakers = [client.breaker(f"bank-{n}", consecutive_failures=1, open_for="1ms", mode="exact") for n in range(20)]
@@ -124,9 +124,9 @@ ENDING = """
                 await asyncio.sleep(0)
     async def main():
         flying = [asyncio.create_task(fly(breaker)) for breaker in breakers]
-        while not told.is_set():
+        while not reported.is_set():
             await asyncio.sleep(0.001)
-        # What these have asked is seen through to its answer, by the runtime, while the program ends.
+        # What these have asked is seen through to its reply, by the runtime, while the program ends.
     asyncio.run(main())
     if how == "raising":
         raise SystemExit(0)
@@ -164,7 +164,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def test_a_server_that_cannot_be_reached_is_one_warning_with_its_address_and_no_password(
+def test_an_unreachable_server_is_one_warning_without_a_password(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     port = free_port()
@@ -181,7 +181,7 @@ def test_a_server_that_cannot_be_reached_is_one_warning_with_its_address_and_no_
     assert said[0].threadName == "resil-listeners", "no thread of the runtime waits for the interpreter"
 
 
-def test_a_server_that_goes_and_comes_back_is_one_line_each(caplog: pytest.LogCaptureFixture, server: Any) -> None:
+def test_a_servers_leaving_and_return_are_one_line_each(caplog: pytest.LogCaptureFixture, server: Any) -> None:
     with caplog.at_level(logging.INFO, "resil"):
         client = resil.connect(server.url).wait()
         assert not caplog.records, "nothing is said while all is well"
@@ -195,7 +195,7 @@ def test_a_server_that_goes_and_comes_back_is_one_line_each(caplog: pytest.LogCa
     assert "is away" in caplog.records[0].getMessage() and "is back" in caplog.records[1].getMessage()
 
 
-def test_a_refused_command_is_not_called_a_server_that_is_away(caplog: pytest.LogCaptureFixture, server: Any) -> None:
+def test_a_refused_command_is_not_an_absent_server(caplog: pytest.LogCaptureFixture, server: Any) -> None:
     with caplog.at_level(logging.INFO, "resil"):
         server.say("ACL", "SETUSER", "weak", "on", ">secret", "~*", "&*", "+@all", "-res.gcra")
         client = resil.connect(server.url.replace("redis://", "redis://weak:secret@")).wait()
@@ -208,7 +208,7 @@ def test_a_refused_command_is_not_called_a_server_that_is_away(caplog: pytest.Lo
     assert "refuses a command" in said and "RES.GCRA" in said and "is away" not in said
 
 
-def test_a_program_that_mistyped_its_host_is_told_on_its_standard_error_however_short_it_is() -> None:
+def test_a_mistyped_host_is_reported_even_by_short_programs() -> None:
     program = """
         import resil, sys
         client = resil.connect_sync(sys.argv[1])

@@ -12,13 +12,13 @@ import pytest
 import resil
 
 
-def test_a_loss_that_is_seen_only_after_the_block_was_left_cancels_nothing(run: Any) -> None:
+def test_a_loss_seen_after_the_block_cancels_nothing(run: Any) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
         lock = client.lock("stock", lease=0.05, watchdog=False)
         with pytest.raises(ZeroDivisionError):
             async with lock as held:
-                # The loop stands still: the loss is told, and not yet heard.
+                # The loop stands still: the loss is reported, and not yet heard.
                 time.sleep(0.2)  # noqa: ASYNC251
                 assert held.lost.is_set()
                 raise ZeroDivisionError
@@ -27,7 +27,7 @@ def test_a_loss_that_is_seen_only_after_the_block_was_left_cancels_nothing(run: 
     run(main())
 
 
-def test_a_loss_cancels_the_block_and_is_told_in_its_place(run: Any) -> None:
+def test_a_loss_cancels_the_block_and_replaces_its_error(run: Any) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
         with pytest.raises(resil.LockLostError):
@@ -38,7 +38,7 @@ def test_a_loss_cancels_the_block_and_is_told_in_its_place(run: Any) -> None:
     run(main())
 
 
-def test_what_is_not_held_any_more_is_lost_in_the_same_moment() -> None:
+def test_what_is_not_held_is_lost_in_that_moment() -> None:
     client = resil.connect("memory://").wait()
     for _ in range(20):
         held = client.lock("stock", lease=0.02, watchdog=False).acquire().wait()
@@ -65,7 +65,7 @@ def test_what_was_let_go_is_not_lost_and_not_held() -> None:
 
 @pytest.mark.parametrize("way", ["by hand", "as a block"])
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-def test_a_lock_that_is_granted_to_a_loop_that_was_closed_is_given_back(
+def test_a_lock_granted_to_a_closed_loop_is_returned(
     server: Any, way: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "asyncio")  # it complains of the task that is left

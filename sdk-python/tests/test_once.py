@@ -71,7 +71,7 @@ def test_policies_that_leave_or_double_a_call_do_it_once(client: resil.Client, r
     assert [(outcome.value, outcome.replayed) for outcome in now] == [("now", False), ("now", True)]
 
 
-def test_a_failure_frees_the_key_and_comes_out_as_it_is(client: resil.Client) -> None:
+def test_a_failure_frees_the_key_and_comes_out_unchanged(client: resil.Client) -> None:
     bank = client.policy("bank", retry={"max_attempts": 2, "initial_backoff": 0.001}, on=ConnectionError)
     payments = client.idempotent("payments")
 
@@ -87,7 +87,7 @@ def test_a_failure_frees_the_key_and_comes_out_as_it_is(client: resil.Client) ->
     assert bank.call_once(payments, "order", lambda: 1).value == 1
 
 
-def test_a_function_that_judges_and_fails_is_what_the_caller_gets(client: resil.Client) -> None:
+def test_a_judge_that_fails_is_what_the_caller_gets(client: resil.Client) -> None:
     def judge(error: BaseException) -> bool:
         raise ZeroDivisionError("of the judge")
 

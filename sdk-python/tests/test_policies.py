@@ -24,15 +24,15 @@ class Flaky:
         self.failures = failures
         self.error = error or ConnectionError("down")
 
-    def __call__(self, answer: str = "up") -> str:
+    def __call__(self, reply: str = "up") -> str:
         self.calls += 1
         if self.calls <= self.failures:
             raise self.error
-        return answer
+        return reply
 
-    async def later(self, answer: str = "up") -> str:
+    async def later(self, reply: str = "up") -> str:
         await asyncio.sleep(0)
-        return self(answer)
+        return self(reply)
 
 
 def test_a_retry_says_what_it_retries() -> None:
@@ -43,7 +43,7 @@ def test_a_retry_says_what_it_retries() -> None:
 def test_what_is_named_is_retried_and_nothing_else(run: Any) -> None:
     retry = resil.Retry(on=(ConnectionError, OSError), max_attempts=4, **QUICK)
     flaky = Flaky(3)
-    assert retry.call(flaky, answer="hello") == "hello"
+    assert retry.call(flaky, reply="hello") == "hello"
     assert flaky.calls == 4
     other = Flaky(1, KeyError("x"))
     with pytest.raises(KeyError):
@@ -58,7 +58,7 @@ def test_what_is_named_is_retried_and_nothing_else(run: Any) -> None:
     run(main())
 
 
-def test_attempts_that_are_used_up_say_how_the_last_one_failed(run: Any) -> None:
+def test_exhausted_attempts_say_how_the_last_one_failed(run: Any) -> None:
     retry = resil.Retry(on=ConnectionError, max_attempts=2, **QUICK)
     flaky = Flaky(9)
     with pytest.raises(resil.RetryExhaustedError) as raised:
@@ -83,8 +83,8 @@ def test_a_function_can_judge_and_say_when() -> None:
 
     retry = resil.Retry(on=on, clock=clock, **QUICK)
     flaky = Flaky(1, ConnectionError("busy"))
-    answer: list[str] = []
-    thread = threading.Thread(target=lambda: answer.append(retry.call(flaky)))
+    reply: list[str] = []
+    thread = threading.Thread(target=lambda: reply.append(retry.call(flaky)))
     thread.start()
     until = time.monotonic() + 10
     while clock.next_wake is None and time.monotonic() < until:
@@ -92,7 +92,7 @@ def test_a_function_can_judge_and_say_when() -> None:
     assert clock.next_wake == pytest.approx(7.5)
     clock.advance(timedelta(seconds=7.5))
     thread.join(10)
-    assert (answer, judged) == (["up"], [flaky.error])
+    assert (reply, judged) == (["up"], [flaky.error])
     with pytest.raises(ConnectionError, match="down"):
         retry.call(Flaky(1))
 
@@ -102,8 +102,8 @@ def test_a_block_is_tried_again(run: Any) -> None:
     flaky = Flaky(2)
     for attempt in retry:
         with attempt:
-            answer = flaky()
-    assert (answer, attempt.number) == ("up", 3)
+            reply = flaky()
+    assert (reply, attempt.number) == ("up", 3)
 
     numbers = []
     with pytest.raises(resil.RetryExhaustedError) as raised:
@@ -127,8 +127,8 @@ def test_a_block_is_tried_again(run: Any) -> None:
         flaky = Flaky(2)
         async for attempt in retry:
             with attempt:
-                answer = await flaky.later()
-        assert (answer, attempt.number) == ("up", 3)
+                reply = await flaky.later()
+        assert (reply, attempt.number) == ("up", 3)
         with pytest.raises(resil.RetryExhaustedError):
             async for attempt in retry:
                 with attempt:
@@ -205,7 +205,7 @@ def test_testing_mode_waits_for_nobody() -> None:
     assert not resil.is_testing()
 
 
-def test_a_hedge_takes_the_first_answer(run: Any) -> None:
+def test_a_hedge_takes_the_first_reply(run: Any) -> None:
     hedge = resil.Hedge(hedging_delay=0.02, on=ConnectionError)
     calls = 0
     cancelled = 0
@@ -281,7 +281,7 @@ def test_a_bulkhead_lets_so_many_in(run: Any) -> None:
         bulkhead.partition("nowhere")
 
 
-def test_a_fallback_answers_in_place_of_a_failure(run: Any) -> None:
+def test_a_fallback_replies_in_place_of_a_failure(run: Any) -> None:
     assert resil.Fallback("nothing").call(Flaky(1)) == "nothing"
     assert resil.Fallback("nothing").call(Flaky(0)) == "up"
     assert resil.Fallback(function=lambda error: str(error)).call(Flaky(1)) == "down"
@@ -413,7 +413,7 @@ def test_a_dispatcher_gives_each_item_its_own_result(run: Any) -> None:
     run(main())
 
 
-def test_a_dispatcher_begins_no_more_after_an_error_if_told_so() -> None:
+def test_a_dispatcher_may_begin_no_more_after_an_error() -> None:
     begun: list[int] = []
 
     def work(item: int) -> None:

@@ -54,7 +54,7 @@ def test_a_process_ends_while_things_are_held_and_awaited() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_child_is_told_that_its_client_was_connected_before_the_fork() -> None:
+def test_a_child_learns_that_its_client_connected_before_the_fork() -> None:
     program = """
         import asyncio, os, resil, warnings
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -98,7 +98,7 @@ def test_a_child_is_told_that_its_client_was_connected_before_the_fork() -> None
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("where", ["memory", "server"])
-def test_a_child_holds_nothing_of_its_parents_and_everything_it_inherited_says_so_at_once(
+def test_a_child_holds_nothing_inherited_and_says_so(
     where: str, request: pytest.FixtureRequest
 ) -> None:
     url = "memory://" if where == "memory" else str(request.getfixturevalue("server").url)
@@ -111,9 +111,9 @@ def test_a_child_holds_nothing_of_its_parents_and_everything_it_inherited_says_s
         lost, permit = held.lost, breaker.admit().wait()
         pending, awaited = client.limiter("api", limit=1, period=1).check("k"), client.limiter("api", limit=1, period=1).check("k")
         forgotten, forgotten_lock = client.lock("c").acquire(), client.lock("d").acquire().wait()
-        told = []
+        reported = []
         def work(run):
-            told.append(run)
+            reported.append(run)
             if os.fork() == 0:
                 return "the child returns into the call of its parent"
             assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
@@ -183,7 +183,7 @@ def test_a_child_holds_nothing_of_its_parents_and_everything_it_inherited_says_s
         try:
             value = client.idempotent("orders").run("k", work, with_run=True).value
         except RuntimeError as error:
-            well = os.getpid() != before and "connected before the process forked" in str(error) and told[0].lost.is_set()
+            well = os.getpid() != before and "connected before the process forked" in str(error) and reported[0].lost.is_set()
             os._exit(0 if well else 1)
         if os.getpid() != before:
             # The state of a fork is a copy of its own, in memory.
@@ -202,7 +202,7 @@ def test_a_child_holds_nothing_of_its_parents_and_everything_it_inherited_says_s
     assert in_a_process(program, url) == "well\n"
 
 
-def test_a_sub_interpreter_is_refused_by_name_and_the_main_one_goes_on() -> None:
+def test_a_sub_interpreter_is_refused_and_the_main_one_continues() -> None:
     program = r"""
         import os, sys, warnings
         warnings.simplefilter("ignore")
@@ -228,7 +228,7 @@ def test_a_sub_interpreter_is_refused_by_name_and_the_main_one_goes_on() -> None
     assert in_a_process(program) == "True\nhealthy\nTrue\nhealthy\n"
 
 
-def test_a_fork_right_after_the_import_is_as_if_there_was_none() -> None:
+def test_a_fork_right_after_the_import_changes_nothing() -> None:
     program = """
         import multiprocessing, resil
         def work(_):

@@ -25,7 +25,7 @@ class Alarm(Exception):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Alarm])
 @pytest.mark.parametrize("kind", ["json", "own"])
-def test_what_interrupts_a_serializer_passes_and_the_key_keeps_its_lease(error: type, kind: str) -> None:
+def test_an_interrupted_serializer_keeps_the_keys_lease(error: type, kind: str) -> None:
     if kind == "own" and error is Alarm:
         pytest.skip("code of the user's may raise what it likes for what it cannot write")
     runs: list[int] = []
@@ -64,7 +64,7 @@ def test_what_interrupts_a_serializer_passes_and_the_key_keeps_its_lease(error: 
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
-def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: resil.Client) -> None:
+def test_a_signal_during_a_write_never_makes_it_unrecordable(client: resil.Client) -> None:
     payments = client.idempotent("payments", abort_on_cancel=True)
     rows = [{"row": number, "text": "x" * 20} for number in range(20_000)]
     interrupted = 0
@@ -97,7 +97,7 @@ def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: 
     print(f"{interrupted} of 30 interrupted")
 
 
-def test_a_signal_while_a_result_is_written_is_raised_once_it_is_recorded(client: resil.Client) -> None:
+def test_a_signal_during_a_write_is_raised_after_it(client: resil.Client) -> None:
     strikes = [1]
 
     def dumps(value: Any) -> str:
@@ -127,7 +127,7 @@ class Outer:
 
 
 @pytest.mark.parametrize("kind", [Unresolved, Outer])
-def test_a_dataclass_whose_types_cannot_be_resolved_is_refused_when_the_handle_is_made(
+def test_a_dataclass_with_unknown_types_is_refused_when_made(
     client: resil.Client, kind: type
 ) -> None:
     for make in (client.idempotent, client.cached, client.versioned_cached):
@@ -135,7 +135,7 @@ def test_a_dataclass_whose_types_cannot_be_resolved_is_refused_when_the_handle_i
             make("payments", serializer=kind)
 
 
-def test_a_final_error_without_remember_is_an_error_of_its_own_class(client: resil.Client, run: Any) -> None:
+def test_a_final_error_without_remember_has_its_own_class(client: resil.Client, run: Any) -> None:
     def decline() -> None:
         raise Simple("no funds")
 

@@ -12,7 +12,7 @@ import pytest
 import resil
 
 
-def test_a_thread_comes_in_again_at_once_and_holds_until_it_has_left_as_often(client: resil.Client) -> None:
+def test_a_thread_comes_in_again_and_leaves_as_often(client: resil.Client) -> None:
     with client.lock("stock") as outer:
         # Another object of the same name, and other shapes, too.
         with client.lock("stock", wait=0) as inner:
@@ -27,7 +27,7 @@ def test_a_thread_comes_in_again_at_once_and_holds_until_it_has_left_as_often(cl
     in_a_thread(lambda: client.lock("stock").try_acquire().wait().release().wait())
 
 
-def test_a_task_comes_in_again_at_once_and_what_it_starts_does_not(client: resil.Client, run: Any) -> None:
+def test_a_task_comes_in_again_and_its_children_do_not(client: resil.Client, run: Any) -> None:
     lock = client.lock("stock", wait=0)
 
     async def ask() -> resil.LockGuard:
@@ -74,14 +74,14 @@ def test_a_decorated_function_comes_in_again(client: resil.Client, run: Any) -> 
     assert run(main()) == 5
 
 
-def test_a_guard_that_was_released_by_hand_is_not_come_in_by(client: resil.Client) -> None:
+def test_a_guard_released_by_hand_lets_nobody_in_again(client: resil.Client) -> None:
     with client.lock("stock") as first:
         first.release().wait()
         with client.lock("stock", wait=0) as second:
             assert second.fence is not None and first.fence is not None and second.fence > first.fence
 
 
-def test_locks_by_hand_and_locks_of_other_clients_are_waited_for(client: resil.Client) -> None:
+def test_locks_by_hand_or_other_clients_are_waited_for(client: resil.Client) -> None:
     guard = client.lock("stock").acquire().wait()
     with pytest.raises(resil.LockTimeoutError):
         client.lock("stock").try_acquire().wait()
@@ -91,12 +91,12 @@ def test_locks_by_hand_and_locks_of_other_clients_are_waited_for(client: resil.C
         other.lock("stock").try_acquire().wait()
 
 
-def test_a_reader_that_wants_to_write_is_told_that_it_would_wait_for_itself(client: resil.Client) -> None:
+def test_a_reader_that_wants_to_write_learns_of_its_deadlock(client: resil.Client) -> None:
     with client.lock("stock", shared=True), pytest.raises(resil.DeadlockError):
         client.lock("stock").try_acquire().wait()
 
 
-def test_a_lost_lock_is_told_once_however_often_it_was_entered(client: resil.Client, run: Any) -> None:
+def test_a_lost_lock_is_reported_once_however_often_entered(client: resil.Client, run: Any) -> None:
     lock = client.lock("stock")
     left: list[str] = []
 
@@ -114,7 +114,7 @@ def test_a_lost_lock_is_told_once_however_often_it_was_entered(client: resil.Cli
     assert left == ["inner"]
 
 
-def test_a_guard_is_released_by_its_block_also_while_somebody_asks_about_it(client: resil.Client, run: Any) -> None:
+def test_a_guard_is_released_even_while_somebody_asks(client: resil.Client, run: Any) -> None:
     async def main() -> None:
         async with client.lock("stock") as held:
             asking = held.check()
@@ -124,7 +124,7 @@ def test_a_guard_is_released_by_its_block_also_while_somebody_asks_about_it(clie
     run(main())
 
 
-def test_many_threads_and_tasks_that_come_in_twice_are_one_at_a_time(client: resil.Client, run: Any) -> None:
+def test_threads_and_tasks_that_reenter_are_one_at_a_time(client: resil.Client, run: Any) -> None:
     inside, most = 0, 0
 
     def enter() -> None:
@@ -166,7 +166,7 @@ def in_a_thread(function: Any) -> Any:
     lambda client: resil.Bulkhead("reports", max_concurrent_calls=1, max_queue=1),
     lambda client: client.breaker("bank"),
 ])
-def test_a_block_of_an_async_generator_is_left_by_the_task_that_closes_it(client: resil.Client, run: Any, make: Any) -> None:
+def test_a_generators_block_is_left_by_its_closing_task(client: resil.Client, run: Any, make: Any) -> None:
     """A generator that nobody loops over any more is closed by a task of the loop's own."""
     policy = make(client)
     problems: list[Any] = []

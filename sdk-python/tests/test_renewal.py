@@ -43,9 +43,9 @@ def worked(servers: Any) -> Any:
             groups = [[primitive] for primitive in GREEDY] if kind == "greedy" else [[*ONCE, *ALONE]]
             commands = [[*command, *group] for group in groups for _ in range(2)]
             processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-            told = [process.communicate(timeout=120)[0] for process in processes]
+            reported = [process.communicate(timeout=120)[0] for process in processes]
             assert not any(process.returncode for process in processes)
-            for line in "".join(told).splitlines():
+            for line in "".join(reported).splitlines():
                 primitive, began, ended = json.loads(line)
                 done[kind].setdefault(primitive, []).append((began, ended))
         return done[kind]

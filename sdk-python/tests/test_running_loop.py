@@ -40,7 +40,7 @@ USES: dict[str, Use] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-def test_a_plain_function_is_refused_in_a_running_loop_before_it_has_done_anything(use: Use, run: Any) -> None:
+def test_a_plain_function_in_a_running_loop_is_refused_first(use: Use, run: Any) -> None:
     done: list[int] = []
 
     def work() -> int:
@@ -61,7 +61,7 @@ def test_a_plain_function_is_refused_in_a_running_loop_before_it_has_done_anythi
     run(main())
 
 
-def test_awaiting_a_run_of_a_plain_function_never_does_the_work_and_then_fails(client: resil.Client, run: Any) -> None:
+def test_awaiting_a_plain_run_never_works_and_then_fails(client: resil.Client, run: Any) -> None:
     done: list[int] = []
 
     async def main() -> None:

@@ -91,7 +91,7 @@ def test_what_json_does_not_have_is_refused_to_all(client: resil.Client, kind: s
     with pytest.raises(resil.ResultUnrecordedError, match="the work .*is done, and its result could not be recorded") as duplicate:
         payments.run("order", pay)
     assert duplicate.value.result is None
-    assert str(own.value.__cause__) in str(duplicate.value), "a duplicate is told why"
+    assert str(own.value.__cause__) in str(duplicate.value), "a duplicate learns why"
     assert len(runs) == 1, "it is done once all the same"
 
 
@@ -112,7 +112,7 @@ def test_coroutines_and_decorated_functions_are_refused_the_same(client: resil.C
     assert runs == ["a"]
 
 
-def test_another_process_is_told_why(server: Any) -> None:
+def test_another_process_learns_why(server: Any) -> None:
     first, second = (resil.connect_sync(server.url).idempotent("payments", lease="2s") for _ in range(2))
     with pytest.raises(resil.ResultUnrecordedError):
         first.run("order", lambda: {1, 2})
@@ -132,7 +132,7 @@ def test_a_result_beyond_what_the_server_keeps_is_no_none(servers: Any) -> None:
         server.stop()
 
 
-def test_an_error_of_writing_is_not_retried_and_not_held_against_the_service(client: resil.Client) -> None:
+def test_an_error_of_writing_is_neither_retried_nor_counted(client: resil.Client) -> None:
     bank = client.policy("bank", retry={"max_attempts": 3}, breaker={"consecutive_failures": 1}, on=Exception)
     payments, runs = client.idempotent("payments"), []
 
@@ -167,7 +167,7 @@ def annotated(returned: Any) -> Any:
 
 
 @pytest.mark.parametrize("returned", [bytes, "bytes", Decimal, "Decimal", Order, "Order", "datetime.datetime", set, Receipt])
-def test_a_declared_result_that_cannot_be_kept_is_refused_before_it_runs(client: resil.Client, returned: Any) -> None:
+def test_a_declared_result_that_cannot_be_kept_is_refused(client: resil.Client, returned: Any) -> None:
     payments, users = client.idempotent("payments"), client.cached("user")
     with pytest.raises(TypeError, match="which this serializer cannot write: choose another with serializer="):
         payments.run("order", annotated(returned))
@@ -283,7 +283,7 @@ def test_an_exception_to_remember_keeps_its_arguments(client: resil.Client, erro
         assert raised.value.args == error.args
 
 
-def test_an_exception_with_its_own_constructor_keeps_what_it_was_told(client: resil.Client) -> None:
+def test_an_exception_with_its_own_constructor_keeps_what_it_heard(client: resil.Client) -> None:
     payments = client.idempotent("payments", remember=Declined)
 
     def fail() -> None:
@@ -336,7 +336,7 @@ def test_what_is_final_is_not_tried_again(client: resil.Client) -> None:
     assert len(runs) == 1
 
 
-def test_an_exception_is_kept_in_the_form_that_all_languages_read(client: resil.Client) -> None:
+def test_an_exception_is_kept_in_every_languages_form(client: resil.Client) -> None:
     payments = client.idempotent("payments", remember=Declined)
 
     def fail() -> None:
@@ -365,7 +365,7 @@ def record(client: resil.Client, key: str, written: dict[str, Any]) -> None:
 RECORDED = {"name": "Declined", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
 
 
-def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(client: resil.Client) -> None:
+def test_an_exception_of_another_language_has_its_class(client: resil.Client) -> None:
     record(client, "order", RECORDED)
     record(client, "other", {**RECORDED, "name": "CardError"})
     for key, remember in [("order", (Simple, Declined)), ("other", (Declined,))]:
@@ -374,7 +374,7 @@ def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(cli
         assert (raised.value.card, raised.value.code) == (17, "51")  # type: ignore[attr-defined]
 
 
-def test_an_exception_of_a_name_that_nobody_knows_is_none_of_the_classes(client: resil.Client) -> None:
+def test_an_exception_of_an_unknown_name_has_no_class(client: resil.Client) -> None:
     record(client, "order", {**RECORDED, "name": "CardError"})
     recorded = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
     for remember in ({"remember": (Declined, Simple)}, {}):
@@ -389,7 +389,7 @@ class Expired(Declined):
 
 
 @pytest.mark.parametrize("remember", [(KeyError, Declined), (Declined, KeyError), (Exception, Declined, KeyError)])
-def test_a_subclass_comes_back_as_the_class_it_was_remembered_as(client: resil.Client, remember: Any) -> None:
+def test_a_subclass_comes_back_as_its_remembered_class(client: resil.Client, remember: Any) -> None:
     payments = client.idempotent("payments", remember=remember)
 
     def fail() -> None:
@@ -415,7 +415,7 @@ def no_group() -> None:
 
 
 @pytest.mark.parametrize("fail", [not_text, no_file] + ([no_group] if hasattr(builtins, "ExceptionGroup") else []))
-def test_an_exception_whose_constructor_cannot_take_what_was_kept_says_the_same(
+def test_an_exception_with_another_constructor_says_the_same(
     client: resil.Client, fail: Callable[[], None]
 ) -> None:
     try:
@@ -437,7 +437,7 @@ DECLARED = [Optional[Line], List[datetime.datetime], Dict[str, Decimal], Dict[in
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=str)
-def test_a_declared_result_that_has_inside_what_json_does_not_is_refused_before_it_runs(
+def test_a_declared_result_with_parts_outside_json_is_refused_first(
     client: resil.Client, declared: Any
 ) -> None:
     runs: list[int] = []

@@ -51,7 +51,7 @@ def test_every_primitive_works_on_a_server(server: Any, run: Any) -> None:
     run(main())
 
 
-def test_re_entry_versions_and_policies_that_are_done_once_work_on_a_server(server: Any, run: Any) -> None:
+def test_re_entry_versions_and_once_policies_work_on_servers(server: Any, run: Any) -> None:
     async def main() -> None:
         client, other = await resil.connect(server.url, name="one"), await resil.connect(server.url, name="other")
         async with client.lock("stock") as outer:
@@ -112,7 +112,7 @@ def test_many_tasks_ask_over_one_connection(server: Any, run: Any) -> None:
     run(main())
 
 
-def test_a_server_that_is_killed_and_back_is_noticed_and_used_again(servers: Any, run: Any) -> None:
+def test_a_killed_server_that_returns_is_noticed_and_used(servers: Any, run: Any) -> None:
     server = servers.start()
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_a_holder_that_is_killed_costs_the_others_moments(server: Any) -> None:
         holder.stdout.close()
 
 
-def test_a_server_without_the_module_is_an_error_that_says_so(servers: Any) -> None:
+def test_a_server_without_the_module_is_a_clear_error(servers: Any) -> None:
     server = servers.start(without_module=True)
     with pytest.raises(resil.ModuleMissingError):
         resil.connect(server.url).wait()

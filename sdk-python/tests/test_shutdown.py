@@ -101,7 +101,7 @@ def test_a_shutdown_waits_for_a_block_of_another_thread(make: Make, client: resi
     thread.join()
 
 
-def test_a_body_that_outlasts_the_grace_is_cut_off_and_loses_its_lock(run: Any) -> None:
+def test_a_body_that_outlasts_the_grace_loses_its_lock(run: Any) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
 
@@ -119,7 +119,7 @@ def test_a_body_that_outlasts_the_grace_is_cut_off_and_loses_its_lock(run: Any) 
     run(main())
 
 
-def test_a_block_that_fails_or_is_cancelled_is_not_waited_for(run: Any) -> None:
+def test_a_failed_or_cancelled_block_is_not_waited_for(run: Any) -> None:
     async def main() -> None:
         client = await resil.connect("memory://")
 

@@ -142,7 +142,7 @@ def test_a_retry_can_raise_what_the_last_attempt_raised(client: resil.Client, ru
 # ---- fallbacks ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fallback_that_fails_names_what_it_was_to_answer_for(run: Any) -> None:
+def test_a_failed_fallback_names_the_failure_it_replaced(run: Any) -> None:
     def broken(error: Exception) -> None:
         raise KeyError("of the fallback")
 
@@ -301,7 +301,7 @@ def test_what_is_stale_is_loaded_though_every_loop_ends_before(client: resil.Cli
     assert len(loads) <= 3, "begun on the loop that ended, and once more without it"
 
 
-def test_a_loader_that_is_cancelled_on_a_loop_that_goes_on_is_not_run_again(client: resil.Client, run: Any) -> None:
+def test_a_loader_cancelled_on_a_living_loop_stays_cancelled(client: resil.Client, run: Any) -> None:
     loads: list[int] = []
 
     async def load(key: str) -> int:
@@ -316,7 +316,7 @@ def test_a_loader_that_is_cancelled_on_a_loop_that_goes_on_is_not_run_again(clie
     assert loads == [1]
 
 
-def test_a_load_of_another_loop_is_not_lost_with_the_loop_that_began_it(client: resil.Client) -> None:
+def test_a_load_outlives_the_loop_that_began_it(client: resil.Client) -> None:
     """A loop that ends before it came to the load at all."""
     prices = client.cached("price", ttl=60)
 
@@ -388,7 +388,7 @@ def test_a_server_can_be_required(server: Any, run: Any) -> None:
 # ---- traces -------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_trace_of_a_call_goes_along_with_what_is_reported(server: Any, run: Any) -> None:
+def test_a_calls_trace_goes_with_its_reports(server: Any, run: Any) -> None:
     from opentelemetry import trace
 
     ids = [0x0AF7651916CD43DD8448EB211C80319C + number for number in range(4)]

@@ -12,7 +12,7 @@ def empty(*_: Any) -> Any:
     return next(iter([]))
 
 
-def test_a_loader_that_lets_it_out_has_found_nothing_and_failed(client: resil.Client, run: Any) -> None:
+def test_a_loader_that_raises_stop_iteration_has_failed(client: resil.Client, run: Any) -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="StopIteration") as raised:
             await client.cached("x").get("k", empty)
@@ -21,7 +21,7 @@ def test_a_loader_that_lets_it_out_has_found_nothing_and_failed(client: resil.Cl
     run(main())
 
 
-def test_a_predicate_that_lets_it_out_does_not_make_a_failed_call_succeed(run: Any) -> None:
+def test_a_predicate_that_raises_stop_iteration_saves_no_call(run: Any) -> None:
     async def failing() -> None:
         raise ConnectionError("down")
 

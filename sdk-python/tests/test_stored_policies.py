@@ -72,7 +72,7 @@ def test_a_document_that_is_wrong_is_named_by_its_path(url: str) -> None:
         policies.set("pay", 7).wait()  # type: ignore[arg-type]
 
 
-def test_a_bare_number_is_refused_in_documents_and_means_seconds_in_code(url: str, tmp_path: Path) -> None:
+def test_a_bare_number_is_seconds_in_code_only(url: str, tmp_path: Path) -> None:
     client = resil.connect(url).wait()
     unit = "timeout.total must have a unit"
     for document in ({"timeout": {"total": 2}}, {"timeout": {"total": 0.5}}, '{"timeout": {"total": 2}}', {"timeout": {"total": "2"}}):
@@ -124,7 +124,7 @@ def test_a_followed_policy_changes_with_what_is_stored(url: str, run: Any) -> No
     run(main())
 
 
-def test_a_change_may_bring_a_hedge_and_a_timeout_to_plain_functions(url: str) -> None:
+def test_a_change_may_bring_plain_functions_hedges_and_timeouts(url: str) -> None:
     client = resil.connect(url).wait()
     client.policies.set("pay", attempts(1)).wait()
     pay = client.policy("pay", on=ConnectionError).wait()
@@ -192,15 +192,15 @@ def test_changes_are_watched_until_the_client_is_closed(url: str, run: Any) -> N
         assert await asyncio.wait_for(changes.__anext__(), BOUND) == {"name": "pay", "version": 1, "action": "created"}
         await operator.policies.set("pay", attempts(2))
         await operator.policies.delete("pay")
-        told = []
+        reported = []
 
         async def watch() -> None:
             async for change in changes:
-                told.append((change["version"], change["action"]))
+                reported.append((change["version"], change["action"]))
 
         watching = asyncio.ensure_future(watch())
-        await until(lambda: len(told) == 2)
-        assert told == [(2, "changed"), (3, "deleted")]
+        await until(lambda: len(reported) == 2)
+        assert reported == [(2, "changed"), (3, "deleted")]
         await watcher.shutdown()
         await asyncio.wait_for(watching, BOUND)
 
@@ -217,7 +217,7 @@ def test_a_watch_that_is_closed_is_over(url: str, run: Any) -> None:
     run(main())
 
 
-def test_a_watch_that_is_closed_ends_for_all_who_wait(url: str, run: Any) -> None:
+def test_a_closed_watch_ends_for_all_who_wait(url: str, run: Any) -> None:
     async def main() -> None:
         operator, watcher = await resil.connect(url), await resil.connect(url)
         changes = await watcher.policies.watch()
@@ -229,8 +229,8 @@ def test_a_watch_that_is_closed_ends_for_all_who_wait(url: str, run: Any) -> Non
         await until(lambda: sum(task.done() for task in waiting) == 3)
         changes.close()
         ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), BOUND)
-        told = sorted(change["name"] for change in ended if isinstance(change, dict))
-        assert told == ["one", "other"]
+        reported = sorted(change["name"] for change in ended if isinstance(change, dict))
+        assert reported == ["one", "other"]
         assert sum(isinstance(end, StopAsyncIteration) for end in ended) == 1
 
     run(main())
@@ -245,14 +245,14 @@ def test_none_of_the_changes_after_a_watch_is_missed(url: str, run: Any) -> None
             for most in (2, 3, 4):
                 await operator.policies.set(f"p{number}", attempts(most))
             await operator.policies.delete(f"p{number}")
-            told = [await asyncio.wait_for(changes.__anext__(), BOUND) for _ in range(4)]
-            assert [change["version"] for change in told] == [1, 2, 3, 4]
+            reported = [await asyncio.wait_for(changes.__anext__(), BOUND) for _ in range(4)]
+            assert [change["version"] for change in reported] == [1, 2, 3, 4]
             await watcher.shutdown()
 
     run(main())
 
 
-def test_a_user_who_may_not_watch_is_told_what_is_missing(servers: Any) -> None:
+def test_a_user_who_may_not_watch_learns_the_reason(servers: Any) -> None:
     server = servers.start()
     server.say("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
     client = resil.connect(f"redis://deaf:secret@127.0.0.1:{server.port}").wait()
@@ -284,10 +284,10 @@ def test_calls_wait_for_a_place_in_the_guard(servers: Any) -> None:
     assert time.monotonic() - begun < 4.0, "12 calls of 5 ms, two at once"
 
 
-def test_an_attempt_that_outlives_its_ticket_is_said_once_for_each_version(caplog: pytest.LogCaptureFixture, run: Any) -> None:
+def test_an_attempt_outliving_its_ticket_is_logged_per_version(caplog: pytest.LogCaptureFixture, run: Any) -> None:
     clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     def document(lease: str) -> dict[str, Any]:
         return {"sharedBulkhead": {"maxConcurrentCalls": 1, "lease": lease}}
@@ -298,17 +298,17 @@ def test_an_attempt_that_outlives_its_ticket_is_said_once_for_each_version(caplo
 
     client.policies.set("late", document("1s")).wait()
     late = client.policy("late").wait()
-    with caplog.at_level(logging.WARNING, logger="resil"), telemetry.hooks(only="late", on_outlived=told.append):
+    with caplog.at_level(logging.WARNING, logger="resil"), telemetry.hooks(only="late", on_outlived=reported.append):
         assert [late.call(outlive) for _ in range(3)] == [7, 7, 7], "its value counts all the same"
         client.policies.set("late", document("2s")).wait()
         run(until(lambda: late.version == 2))
         late.call(outlive)
-        run(until(lambda: len(told) >= 2 and len(caplog.messages) >= 2))
-    assert told == [{"name": "late", "took": 60.0}] * 2
+        run(until(lambda: len(reported) >= 2 and len(caplog.messages) >= 2))
+    assert reported == [{"name": "late", "took": 60.0}] * 2
     assert ["policy late took 60.000 s" in line for line in caplog.messages] == [True, True]
 
 
-def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> None:
+def test_an_invalid_file_leaves_the_last_good_one(tmp_path: Path) -> None:
     client = resil.connect("memory://").wait()
     path = tmp_path / "policies.yaml"
     path.write_text("policies: { pay: { timeout: { total: 1s } } }")

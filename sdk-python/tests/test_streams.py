@@ -19,7 +19,7 @@ async def counted(most: int) -> AsyncIterator[int]:
         yield number
 
 
-def test_results_are_in_the_order_of_the_items_or_of_completion(run: Any) -> None:
+def test_results_are_in_order_of_items_or_completion(run: Any) -> None:
     async def main() -> None:
         few = resil.Dispatcher(3)
         for items in (lambda: range(3), lambda: counted(3)):
@@ -143,7 +143,7 @@ def test_what_one_item_does_is_its_own_result(run: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["iterable", "async iterable"])
-def test_what_the_source_raises_is_raised_after_the_results_of_what_it_gave(run: Any, kind: str) -> None:
+def test_a_sources_error_comes_after_its_results(run: Any, kind: str) -> None:
     def broken() -> Iterator[int]:
         yield 1
         yield 2
@@ -234,7 +234,7 @@ def test_a_plain_loop_over_what_is_asynchronous_is_refused(run: Any) -> None:
     run(main())
 
 
-def test_a_caller_that_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any) -> None:
+def test_a_waiter_for_a_closed_streams_result_is_notified(run: Any) -> None:
     begun, proceed = threading.Event(), threading.Event()
 
     def slow(_: int) -> None:

@@ -77,7 +77,7 @@ def play(client: resil.Client, server: Any) -> None:
     until("back", lambda: client.health()["overall"] == "healthy")
 
 
-def test_the_scene_is_told_by_counts_hooks_and_logs_without_a_secret(servers: Any, caplog: Any) -> None:
+def test_counts_hooks_and_logs_show_the_scene_without_secrets(servers: Any, caplog: Any) -> None:
     caplog.set_level(logging.DEBUG, logger="resil")
     server = servers.start(config=[("requirepass", "secret-password")])
     heard: list[str] = []
@@ -125,7 +125,7 @@ def test_hooks_that_raise_block_or_ask_again_break_nothing(client: resil.Client,
         telemetry.hooks(only=3)  # type: ignore[arg-type]
 
 
-def test_a_hook_that_was_closed_is_not_called_for_what_still_waits() -> None:
+def test_a_closed_hook_is_not_called_for_waiting_events() -> None:
     calls: list[object] = []
     is_called, goes_on = threading.Event(), threading.Event()
 
@@ -147,15 +147,15 @@ def test_a_hook_that_was_closed_is_not_called_for_what_still_waits() -> None:
     assert is_called.wait(30)
     hooks.close()
     goes_on.set()
-    # One that is told after them all: the queue has come so far.
-    told: list[object] = []
-    with telemetry.hooks(before_sleep=told.append), pytest.raises(resil.RetryExhaustedError):
+    # One that is reported after them all: the queue has come so far.
+    reported: list[object] = []
+    with telemetry.hooks(before_sleep=reported.append), pytest.raises(resil.RetryExhaustedError):
         fail()
-    until("the last one is told", lambda: told)
+    until("the last one is notified", lambda: reported)
     assert len(calls) == 1
 
 
-def test_behind_very_many_retries_a_circuit_that_opened_is_told(caplog: Any) -> None:
+def test_behind_very_many_retries_a_circuit_that_opened_is_reported(caplog: Any) -> None:
     retries = 12_000
     opened: list[object] = []
     heard: list[object] = []
@@ -182,12 +182,12 @@ def test_behind_very_many_retries_a_circuit_that_opened_is_told(caplog: Any) -> 
         with pytest.raises(ValueError):
             trip()
         goes_on.set()
-        until("it is told", lambda: opened)
-        until("it is logged that some were not", lambda: "were not told to hooks" in caplog.text)
+        until("it is notified", lambda: opened)
+        until("it is logged that some were not", lambda: "were not reported to hooks" in caplog.text)
     assert len(opened) == 1 and len(heard) < retries
 
 
-def test_what_was_switched_on_stays_on_if_nobody_keeps_the_switch() -> None:
+def test_a_switch_stays_on_if_nobody_keeps_it() -> None:
     heard: list[dict[str, Any]] = []
     before = set(telemetry._on)
     telemetry.hooks(before_sleep=heard.append, only="kept")
@@ -200,7 +200,7 @@ def test_what_was_switched_on_stays_on_if_nobody_keeps_the_switch() -> None:
     assert telemetry._on == before
 
 
-def test_spans_of_the_last_moment_are_made_when_the_program_ends() -> None:
+def test_the_last_spans_are_made_when_the_program_ends() -> None:
     program = textwrap.dedent(
         """
         import resil
@@ -221,20 +221,20 @@ def test_spans_of_the_last_moment_are_made_when_the_program_ends() -> None:
     assert (done.returncode, done.stdout) == (0, "resil.limiter granted\nresil.limiter denied\n"), done.stderr
 
 
-def test_a_lock_that_is_taken_away_is_told(server: Any) -> None:
+def test_a_lock_that_is_taken_away_is_reported(server: Any) -> None:
     heard: list[dict[str, Any]] = []
     client, other = resil.connect(server.url).wait(), resil.connect(server.url).wait()
     with telemetry.hooks(on_lost=heard.append):
         held = client.lock("secret-42").acquire().wait()
         assert other.lock("secret-42").break_lock("ann", "it hangs").wait() == 1
-        until("it is told", lambda: heard)
+        until("it is notified", lambda: heard)
         with pytest.raises(resil.LockLostError):
             held.release().wait()
     assert [(said["primitive"], said["name"], said["reason"]) for said in heard] == [("lock", "default", "broken")]
     assert series()["resil_lost_total{name=default,primitive=lock}"] >= 1
 
 
-def test_spans_are_children_of_the_current_span_and_survive_broken_exporters(client: resil.Client, run: Any) -> None:
+def test_spans_have_current_parents_and_survive_broken_exporters(client: resil.Client, run: Any) -> None:
     from opentelemetry import trace
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -284,7 +284,7 @@ def test_prometheus_reads_every_metric() -> None:
     assert 'resil_wait_seconds_bucket{le="+Inf",name="default",primitive="lock"}' in text
 
 
-def test_a_child_of_a_fork_hears_of_its_own_and_ends() -> None:
+def test_a_forks_child_hears_of_its_own_and_ends() -> None:
     program = textwrap.dedent(
         """
         import os, resil, time
@@ -311,7 +311,7 @@ def test_a_child_of_a_fork_hears_of_its_own_and_ends() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_logs_hooks_and_metrics_cost_at_most_a_twentieth_of_a_limiter_call(server: Any) -> None:
+def test_logs_hooks_and_metrics_cost_a_twentieth_at_most(server: Any) -> None:
     """Rounds with and without take turns, so that what disturbs the machine disturbs both; the median of their ratios is compared."""
     from prometheus_client import CollectorRegistry
 

@@ -27,7 +27,7 @@ def test_a_version_comes_with_its_value(client: resil.Client, run: Any) -> None:
     assert client.cached("user").lookup("ada", lambda key: 1).wait().version is None
 
 
-def test_a_caller_that_knows_the_version_gets_that_or_a_newer_one(client: resil.Client) -> None:
+def test_a_caller_with_a_version_gets_it_or_newer(client: resil.Client) -> None:
     users = client.versioned_cached("user", ttl=60)
     loads: list[str] = []
 

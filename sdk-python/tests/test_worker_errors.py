@@ -12,7 +12,7 @@ import resil
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups of exceptions came with 3.11")
-def test_what_a_task_group_raised_is_judged_by_what_is_in_it(run: Any) -> None:
+def test_a_task_group_is_judged_by_its_contents(run: Any) -> None:
     raised = {
         "unreadable": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
         "final": resil.WorkError("an order of nothing", "permanent"),

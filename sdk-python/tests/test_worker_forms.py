@@ -37,7 +37,7 @@ def chain() -> resil.Upcasters:
     return resil.Upcasters().step("order", 1, lambda payload: payload + b"2").step("order", 2, lambda payload: payload.decode() + "3")
 
 
-def test_older_messages_are_brought_up_to_date_and_never_written_back() -> None:
+def test_older_messages_are_upgraded_and_never_written_back() -> None:
     client = with_letters(("order", 1, "a"), ("order", 2, "b"), ("order", 3, "c"), ("other", 1, "d"), (None, None, "e"))
     worker = client.worker(LEDGER, upcasters=chain(), workers=1)
     seen: dict[str, Any] = {}
@@ -99,10 +99,10 @@ def test_an_upcaster_that_returns_something_else_makes_its_message_dead() -> Non
     assert "neither bytes nor str" in (info["last_error"] or "")
 
 
-def test_a_dropped_message_is_counted_logged_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dropped_message_is_counted_logged_and_notified_of(caplog: pytest.LogCaptureFixture) -> None:
     client = with_letters((None, None, "old"))
-    worker, told = client.worker(LEDGER), []
-    switch = telemetry.hooks(on_drop=told.append, only=LEDGER)
+    worker, reported = client.worker(LEDGER), []
+    switch = telemetry.hooks(on_drop=reported.append, only=LEDGER)
 
     def handle(message: resil.WorkerMessage) -> None:
         raise resil.WorkError("too old to matter", "drop")
@@ -111,13 +111,13 @@ def test_a_dropped_message_is_counted_logged_and_told_of(caplog: pytest.LogCaptu
         report = until_handled(worker, 1, handle)
     # Hooks run on a thread of their own.
     end = time.monotonic() + 20
-    while not told and time.monotonic() < end:
+    while not reported and time.monotonic() < end:
         time.sleep(0.01)
     client.shutdown().wait()
     switch.close()
     assert report["dropped"] == 1
-    assert [(event["name"], event["id"]) for event in told] == [(LEDGER, "shop/0")]
-    assert "too old to matter" in told[0]["reason"]
+    assert [(event["name"], event["id"]) for event in reported] == [(LEDGER, "shop/0")]
+    assert "too old to matter" in reported[0]["reason"]
     assert [line for line in caplog.messages if "shop/0 was dropped" in line]
     assert any(
         sample[1].get("outcome") == "dropped" for sample in resil._native.read_metrics() if sample[0] == "resil_worker_messages_total"

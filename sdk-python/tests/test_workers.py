@@ -143,7 +143,7 @@ async def all_are_settled(place: Place, client: resil.Client, done: Callable[[],
     assert errors == {"poison": "WorkError", "crash": "RuntimeError", "unreadable": "JSONDecodeError"}
 
 
-def test_messages_are_done_retried_or_dead_by_what_the_handler_raised(place: Place, run: Any) -> None:
+def test_messages_are_done_retried_or_dead_by_their_errors(place: Place, run: Any) -> None:
     async def main() -> None:
         client = await place.client()
         done: list[bytes] = []
@@ -229,7 +229,7 @@ def test_what_a_stopped_worker_did_not_finish_goes_back_untried(place: Place, ru
     run(main())
 
 
-def test_a_handler_past_its_deadline_is_cancelled_and_its_message_dead(redis: Any, rabbit: Any, postgres: Any, run: Any) -> None:
+def test_a_handler_past_its_deadline_is_cancelled(redis: Any, rabbit: Any, postgres: Any, run: Any) -> None:
     async def main() -> None:
         place = Place("ledger", redis, rabbit, postgres)
         client = await place.client()
@@ -456,7 +456,7 @@ def test_duplicates_have_their_effect_once(effect: Any, redis: Any, rabbit: Any,
     asyncio.run(asyncio.wait_for(main(), 2 * BOUND))
 
 
-def test_errors_of_a_database_are_told_apart(redis: Any, rabbit: Any, postgres: Any) -> None:
+def test_errors_of_a_database_are_distinguished(redis: Any, rabbit: Any, postgres: Any) -> None:
     async def main() -> None:
         place = Place("stream", redis, rabbit, postgres)
         client = await place.client()

@@ -142,7 +142,7 @@ def tiers(client: resil.Client) -> Callable[[Request], Tier | None]:
     return tier
 
 
-def test_an_exhausted_tier_is_429_and_every_response_says_what_is_left(client: resil.Client, app: Any) -> None:
+def test_an_exhausted_tier_is_429_and_responses_say_whats_left(client: resil.Client, app: Any) -> None:
     with served(RateLimitMiddleware(app[1], tiers(client))) as asks:
         ann = {"x-user": "ann"}
         first = asks.get("/prices", headers=ann)
@@ -174,7 +174,7 @@ def test_what_failed_is_given_back_where_that_is_asked_for(client: resil.Client,
                 assert time.monotonic() < until, "the whole cost is given back"
 
 
-def test_a_cost_that_no_limit_takes_is_a_fault_of_the_service(client: resil.Client, app: Any) -> None:
+def test_a_cost_no_limit_takes_is_the_services_fault(client: resil.Client, app: Any) -> None:
     free = client.limiter(f"free-{next(_names)}", limit=4, period=60)
     cost = {"/free": 0, "/less": -1, "/dear": 5}
     with served(RateLimitMiddleware(app[1], lambda request: Tier(free, "ann", cost=cost[request.path]))) as asks:

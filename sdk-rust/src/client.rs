@@ -56,7 +56,7 @@ pub struct ConnectSettings {
     /// How the other processes know this one, 1 to 256 bytes: part of every owner, and the caller of breakers. A random one by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How long a command may take before the server counts as not answering: 1 ms to 1 h; 1 s by default.
+    /// How long a command may take before the server counts as not responding: 1 ms to 1 h; 1 s by default.
     #[serde(with = "span_text")]
     pub command_timeout: Duration,
     /// How many processes share the quotas: while the server is away, each grants its part of them. 1 by default, which lets
@@ -291,7 +291,7 @@ pub(crate) struct ClientInner {
     pub runs: Sharing,
     /// What caches of one name share.
     pub caches: Caches,
-    /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
+    /// Set when nothing new is to begin. A task that keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
     /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
     pub stopped: CancellationToken,

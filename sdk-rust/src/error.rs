@@ -1,11 +1,11 @@
-//! What can go wrong, as one family: a stable code, an answer to "may I retry?", and how long to wait before.
+//! What can go wrong, as one family: a stable code, a reply to "may I retry?", and how long to wait before.
 //!
 //! [`Error`] is what Resil itself has to say. Whatever runs a function of yours returns [`Failure`], which is either
 //! that or your own error, untouched. Messages never contain addresses, secrets or stack traces.
 
 #[rustfmt::skip] // as it is generated
 mod codes;
-mod told;
+mod restored;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub enum Error {
     CircuitOpen { name: Arc<str>, retry_after: Option<Duration> },
     #[error("the rate limit {name} is exceeded")]
     RateLimitExceeded { name: Arc<str>, retry_after: Option<Duration> },
-    #[error("no answer within {} ms", .after.as_millis())]
+    #[error("no result within {} ms", .after.as_millis())]
     Timeout { after: Duration },
     #[error("the bulkhead {name} is full")]
     BulkheadFull { name: Arc<str>, retry_after: Option<Duration> },
@@ -284,7 +284,7 @@ impl Error {
     pub(crate) fn as_unavailable(&self) -> Self {
         match self {
             Self::BackendUnavailable(_) | Self::PermissionDenied(_) | Self::ModuleMissing => self.clone(),
-            _ => Self::BackendUnavailable("it did not answer in time"),
+            _ => Self::BackendUnavailable("it did not reply in time"),
         }
     }
 

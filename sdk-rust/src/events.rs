@@ -412,7 +412,7 @@ async fn watch_all(
 
 fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Message) {
     if message.channel.starts_with(late::CHANNEL) {
-        return late.told(&message.payload);
+        return late.deliver(&message.payload);
     }
     if message.channel.starts_with(INVALIDATED) {
         if let Some(table) = events.cache(&message.channel) {

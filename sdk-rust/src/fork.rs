@@ -9,7 +9,7 @@
 /// To be called in the child, by the thread that forked. The SDKs of other languages do so by themselves.
 pub fn after_fork() {
     if rand::rng().reseed().is_err() {
-        // Nothing can be told apart without random numbers, and nobody is there to be told.
+        // Nothing can be distinguished without random numbers, and nobody is there to be notified.
         std::process::abort();
     }
     crate::backend::memory::after_fork();

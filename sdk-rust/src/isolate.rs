@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-/// More than this of a panic's text is cut off: it goes into errors, logs and answers.
+/// More than this of a panic's text is cut off: it goes into errors, logs and replies.
 const PANIC_TEXT_MAX: usize = 1024;
 
 /// How it ended.

@@ -254,12 +254,12 @@ impl Leases {
     }
 
     /// A renewal that was sent at `sent` is over.
-    fn renewed(&self, id: u64, sent: Moment, now: Moment, answer: Result<Reply, Error>) {
+    fn renewed(&self, id: u64, sent: Moment, now: Moment, reply: Result<Reply, Error>) {
         let mut table = self.table.lock();
         let Some(entry) = table.kept.get_mut(&id) else { return };
         entry.is_renewing = false;
         let lease = Arc::clone(&entry.lease);
-        let due = match answer {
+        let due = match reply {
             Ok(Reply::Renewed(Renewed::Lost(reason)) | Reply::BatchRenewed(BatchRenewed::Lost(reason))) => {
                 table.remove(id);
                 drop(table);
@@ -310,8 +310,8 @@ async fn renew_all(mut running: RenewalTask) {
         let next = leases.take_due(now, &mut work);
         under_way.extend(work.drain(..).map(async |(id, lease): (u64, Arc<Lease>)| {
             let sent = clock.now();
-            let answer = lease.renew(&client).await;
-            leases.renewed(id, sent, clock.now(), answer);
+            let reply = lease.renew(&client).await;
+            leases.renewed(id, sent, clock.now(), reply);
         }));
         let pause = match next {
             Some(due) => {

@@ -33,7 +33,7 @@
 //! What a process does by itself: [`policy`] (retry, timeout, hedging, bulkhead, fallback), [`dispatcher`] and [`group`] (many pieces of
 //! work, none of which can take the others down), [`shutdown`].
 //!
-//! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
+//! At the edges: [`http`] (headers and problem responses), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
 //! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (metrics, spans, events and hooks), [`operator`] (by the key, for those who run
 //! the fleet), [`health`], [`settings`] (all of it as plain structures).
 //!
@@ -112,8 +112,8 @@
 //! use resil::policy::{Retry, RetrySettings, Timeout, retry_all};
 //!
 //! let (retry, timeout) = (Retry::new(&RetrySettings::default())?, Timeout::attempt(Duration::from_secs(1))?);
-//! let answer = retry.around(retry_all, || timeout.call(|| async { Ok::<_, std::io::Error>("hello") })).await;
-//! assert_eq!(answer.unwrap(), "hello");
+//! let reply = retry.around(retry_all, || timeout.call(|| async { Ok::<_, std::io::Error>("hello") })).await;
+//! assert_eq!(reply.unwrap(), "hello");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 //!

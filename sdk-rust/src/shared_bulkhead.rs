@@ -203,7 +203,7 @@ impl SharedBulkhead {
     }
 
     /// Runs `function` inside, and leaves in every case. When the permit is lost the function is dropped, at its next
-    /// await, and the answer is [`Error::LockLost`].
+    /// await, and the reply is [`Error::LockLost`].
     pub async fn run<T, E, F, R>(&self, function: F) -> Result<T, Failure<E>>
     where
         F: FnOnce() -> R,

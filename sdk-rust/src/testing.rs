@@ -25,8 +25,8 @@ pub async fn raw(client: &Client, words: &[impl AsRef<[u8]>]) -> Result<Value, E
     let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
     let command = parse(&words)?;
     let backend = client.backend();
-    let answer = if command.waits().is_some() { backend.wait(&command).await? } else { backend.call(&command).await? };
-    Ok(Value::written(|sink| answer.write(sink)))
+    let reply = if command.waits().is_some() { backend.wait(&command).await? } else { backend.call(&command).await? };
+    Ok(Value::written(|sink| reply.write(sink)))
 }
 
 /// The same on `memory://`, `at_us` microseconds after the epoch instead of at the clock's present, and without waiting:
@@ -36,8 +36,8 @@ pub fn raw_at(client: &Client, words: &[impl AsRef<[u8]>], at_us: i64) -> Result
         return Err(Error::InvalidArgument("only memory:// can be asked at another instant".to_owned()));
     };
     let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
-    let answer = memory.call_at(&parse(&words)?, Instant::from_us(at_us))?;
-    Ok(Value::written(|sink| answer.write(sink)))
+    let reply = memory.call_at(&parse(&words)?, Instant::from_us(at_us))?;
+    Ok(Value::written(|sink| reply.write(sink)))
 }
 
 fn parse<'a>(words: &'a [&'a [u8]]) -> Result<Command<'a>, Error> {

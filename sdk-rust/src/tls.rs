@@ -72,7 +72,7 @@ impl ServerCertVerifier for TrustsAnyHost {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
-            told => told,
+            other => other,
         }
     }
 

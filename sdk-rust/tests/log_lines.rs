@@ -48,7 +48,7 @@ impl Subscriber for Lines {
 }
 
 #[test]
-fn a_server_that_is_away_or_refuses_a_command_is_one_warning_and_its_return_one_line() {
+fn an_absent_or_refusing_server_is_one_warning() {
     let lines = Lines::default();
     tracing::subscriber::set_global_default(lines.clone()).expect("the only one");
     let mut server = Server::start(Options::default().config("requirepass", "geheim"));

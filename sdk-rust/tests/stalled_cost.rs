@@ -43,9 +43,9 @@ const KEY_BYTES: usize = 256 << 10;
 const MOST_BYTES: usize = 3 * TASKS * KEY_BYTES + (40 << 20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_server_under_load_costs_a_bounded_amount_of_memory_and_nobody_more_than_his_time() {
+async fn a_stopped_server_costs_bounded_memory_and_time() {
     let server = Arc::new(Server::fresh());
-    // Nobody is told for a long time that the server is away: only the callers' own time limits end their calls.
+    // Nobody learns for a long time that the server is away: only the callers' own time limits end their calls.
     let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_secs(60));
     let client = options.connect().await.expect("a server that is there");
     let limit = Limit::per_second(1_000_000).when_away(Away::Closed);

@@ -115,7 +115,7 @@ async fn play(client: &Client, server: &mut Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
+async fn counts_spans_and_hooks_show_the_scene_without_secrets() {
     let (counts, said) = (MetricCounts::new(), Said::default());
     metrics::set_global_recorder(counts.clone()).unwrap();
     tracing::subscriber::set_global_default(said.clone()).unwrap();
@@ -163,7 +163,7 @@ async fn the_scene_is_told_by_counts_spans_and_hooks_without_a_secret() {
     let mine = client.lock("secret-42", LockSettings::new()).unwrap().labelled("scene");
     let held = mine.acquire().await.unwrap();
     client.operator().break_lock(&KeyKind::Lock.key("secret-42").unwrap(), "ann", "it hangs").await.unwrap();
-    until("it is told", || heard.lock().unwrap().contains(&"lost")).await;
+    until("it is notified", || heard.lock().unwrap().contains(&"lost")).await;
     drop(held);
 
     // The other primitives, with secrets in every place that takes one.
@@ -213,7 +213,7 @@ async fn connecting_fails_with_a_reason_and_without_the_password() {
     assert!(health.since.is_some() && health.reason.is_some_and(|reason| !reason.contains("secret")));
 }
 
-/// Whatever a caller gets told when something is refused, lost or full: the name of the handle, and nothing that it was asked with.
+/// Whatever a caller gets reported when something is refused, lost or full: the name of the handle, and nothing that it was asked with.
 async fn no_error_names_a_key_or_a_payload() {
     let server = Server::start(Options::default());
     let client = ConnectSettings::new(server.url()).connect().await.unwrap();

@@ -33,7 +33,7 @@ static ALLOCATOR: Counting = Counting;
 const CALLS: u64 = 20_000;
 
 #[tokio::test]
-async fn a_chain_of_retry_timeout_bulkhead_and_breaker_allocates_nothing_for_a_call_that_is_ready() {
+async fn a_chain_of_four_policies_allocates_nothing_when_ready() {
     let client = resil::connect("memory://").await.unwrap();
     let policy = Policy::builder("cost")
         .timeout(TimeoutSettings { attempt: Some(Duration::from_secs(1)), total: None })

@@ -37,7 +37,7 @@ impl tracing::Subscriber for Spans {
 }
 
 #[tokio::test]
-async fn a_handler_runs_in_a_span_with_the_trace_of_its_message() {
+async fn a_handlers_span_has_its_messages_trace() {
     let spans = Spans::default();
     tracing::subscriber::set_global_default(spans.clone()).unwrap();
     let client = resil::connect("memory://").await.unwrap();

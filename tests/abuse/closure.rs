@@ -58,7 +58,7 @@ fn for_valid_pairs(what: &str, samples: (&[Vec<u8>], &[Vec<u8>]), meet: impl Fn(
 }
 
 #[test]
-fn every_edit_of_a_breaker_leaves_a_breaker_that_can_be_read_back() {
+fn every_edit_of_a_breaker_stays_readable() {
     let minute_us = 60_000_000;
     let spans = [1_000_000, minute_us, HOUR_US, minute_us, minute_us, HOUR_US];
     let numbers = [50, 100, 5, 10, 2_000, 3, 3, 2];
@@ -93,7 +93,7 @@ fn every_edit_of_a_breaker_leaves_a_breaker_that_can_be_read_back() {
 }
 
 #[test]
-fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
+fn every_change_of_a_log_stays_readable() {
     let changes = [
         log_change(HOUR_US, 1 << 53, NOW_US, 1),
         log_change(HOUR_US, NOW_US, NOW_US, 0),
@@ -149,7 +149,7 @@ fn whatever_is_read_is_written_the_same() {
 }
 
 #[test]
-fn every_edit_of_what_is_waited_for_leaves_what_can_be_read_back() {
+fn every_edit_of_waited_state_stays_readable() {
     let mut rng = seeded("edits");
     for kind in *b"LPS" {
         let some: Vec<Vec<u8>> = (0..200).map(|_| waited_states::edits(kind, NOW_US, &mut rng)).collect();

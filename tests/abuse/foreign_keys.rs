@@ -7,7 +7,7 @@ use crate::engine::server_state::{assert_no_internal_errors, digest_of, must};
 use crate::malformed::filled;
 
 #[test]
-fn keys_of_any_bytes_work_with_every_command_and_survive_a_reload() {
+fn keys_of_any_bytes_work_and_survive_a_reload() {
     let server = Server::fresh();
     let mut client = Client::new(&server);
     let long = vec![0xfe; 1 << 20];

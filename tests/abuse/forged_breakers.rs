@@ -58,7 +58,7 @@ fn now_us() -> u64 {
 }
 
 #[test]
-fn a_breaker_of_the_last_generation_still_saves_and_loads_after_a_transition() {
+fn a_last_generation_breaker_survives_a_transition_and_reload() {
     let state = Closed { generation: 1 << 53, last_seen_us: now_us(), ..Closed::default() }.state();
     let Some((_server, mut client)) = restored(&state) else { return };
     must(&mut client, "RES.BREAKER FORCE key OPEN");
@@ -66,7 +66,7 @@ fn a_breaker_of_the_last_generation_still_saves_and_loads_after_a_transition() {
 }
 
 #[test]
-fn a_breaker_that_has_counted_all_there_is_still_saves_and_loads_after_one_more() {
+fn a_breaker_with_exhausted_counts_survives_a_reload() {
     let state = Closed { recorded: i64::MAX as u64 / 2, last_seen_us: now_us(), ..Closed::default() }.state();
     let Some((_server, mut client)) = restored(&state) else { return };
     must(&mut client, "RES.BREAKER TALLY key 0 caller 2 OK 5 FAIL 0");
@@ -74,7 +74,7 @@ fn a_breaker_that_has_counted_all_there_is_still_saves_and_loads_after_one_more(
 }
 
 #[test]
-fn a_breaker_that_tripped_four_billion_times_trips_again_at_once() {
+fn a_breaker_with_four_billion_trips_trips_again() {
     let (minute_us, day_us) = (60_000_000, 86_400_000_000);
     let spans = [0, minute_us, day_us, minute_us, 0, 60 * minute_us];
     let numbers = [50, 100, 1, 10, 1_000, 3, 3, 1];

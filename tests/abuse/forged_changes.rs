@@ -41,13 +41,13 @@ fn assert_clients_cannot_apply(server: &Server, code: &str) {
         assert!(text.contains(code.split(' ').next().unwrap_or(code)), "{text:?}");
     }
     let transaction = [words(["MULTI"]), apply("key", &bytes), words(["EXEC"])];
-    let answer = &client.pipeline(transaction.iter().map(Vec::as_slice))[2];
+    let reply = &client.pipeline(transaction.iter().map(Vec::as_slice))[2];
     // Refused when it is queued, which discards the transaction, or when it is executed.
-    let refused = match answer {
+    let refused = match reply {
         Reply::Array(replies) => replies.iter().all(Reply::is_error),
         other => other.is_error(),
     };
-    assert!(refused, "{answer:?}");
+    assert!(refused, "{reply:?}");
     assert_eq!(Fingerprint::of(&mut client), before, "nothing changed");
     assert_no_internal_errors(&mut client);
 }
@@ -101,7 +101,7 @@ fn assert_still_saves_and_loads(changes: &[Vec<u8>]) {
 }
 
 #[test]
-fn a_log_that_was_cut_or_turned_back_strangely_still_saves_and_loads() {
+fn a_strangely_cut_log_still_saves_and_loads() {
     let cut_to_zero = [
         states::log(HOUR_US, &[(FAR_US, 1), (1, 1)]),
         states::log_change(HOUR_US, 0, 0, 1),
@@ -123,12 +123,12 @@ fn states_at_the_end_of_time_still_save_and_load() {
 }
 
 #[test]
-fn a_cut_of_a_log_that_is_not_there_still_saves_and_loads() {
+fn cutting_a_missing_log_still_saves_and_loads() {
     assert_still_saves_and_loads(&[states::log_change(HOUR_US, FAR_US, FAR_US, 0)]);
 }
 
 #[test]
-fn a_log_of_more_cells_than_can_be_still_saves_and_loads() {
+fn a_log_with_impossible_cells_still_saves_and_loads() {
     let most = |at_us| states::log_change(HOUR_US, 1 << 53, at_us, 10_000_000);
     assert_still_saves_and_loads(&[most(FAR_US), most(FAR_US), most(FAR_US + 1)]);
 }
@@ -139,7 +139,7 @@ fn edits(edits: &[&[u64]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_breaker_with_more_probes_out_than_can_be_still_saves_and_loads() {
+fn a_breaker_with_impossible_probes_still_saves_and_loads() {
     let half_open = [4, 2, 0, 0, 0, 0, FAR_US, FAR_US, 1];
     let mut changes = vec![edits(&[&half_open])];
     changes.extend((1..=101).map(|number| edits(&[&[5, number, FAR_US, FAR_US + HOUR_US]])));
@@ -147,7 +147,7 @@ fn a_breaker_with_more_probes_out_than_can_be_still_saves_and_loads() {
 }
 
 #[test]
-fn a_breaker_with_more_slow_calls_than_calls_still_saves_and_loads() {
+fn a_breaker_with_impossible_slow_calls_saves_and_loads() {
     let minute_us = 60_000_000;
     let spans = [0, minute_us, minute_us, minute_us, 0, HOUR_US];
     let config = [[1, 1, HOUR_US].as_slice(), &spans, &[50, 100, 5, 10, 1_000, 3, 3, 1], &[0, 1, FAR_US]].concat();
@@ -182,7 +182,7 @@ fn a_record_of_nothing_still_saves_and_loads() {
 }
 
 #[test]
-fn any_edits_of_what_is_waited_for_still_save_and_load() {
+fn any_edits_of_waited_state_save_and_load() {
     let mut rng = seeded("edits of what is waited for");
     for kind in waited_states::KINDS {
         let whole = waited_states::whole(kind, FAR_US, &mut rng);
@@ -219,7 +219,7 @@ fn a_file_with_garbage_changes_is_loaded_without_them() {
     fs::write(dir.path().join("appendonly.aof"), file).expect("the folder is writable");
     let server = Server::start(Options::default().dir(dir.path()).config("appendonly", "yes"));
     let mut client = Client::new(&server);
-    let Reply::Array(keys) = client.typed("KEYS *") else { panic!("KEYS answers with a list") };
+    let Reply::Array(keys) = client.typed("KEYS *") else { panic!("KEYS replies with a list") };
     let mut keys: Vec<String> = keys.iter().map(Reply::text).collect();
     keys.sort();
     assert_eq!(keys, ["also-good", "good", "string"]);
@@ -231,7 +231,7 @@ fn a_file_with_garbage_changes_is_loaded_without_them() {
 }
 
 #[test]
-fn a_change_that_does_not_fit_the_key_is_counted_as_refused_only() {
+fn a_change_that_does_not_fit_is_only_counted() {
     let replica = Server::fresh();
     let mut primary = FakePrimary::of(&replica);
     primary.send(&[words(["SET", "key", "text"]), apply("key", &states::log_change(HOUR_US, 1 << 53, FAR_US, 1))]);

@@ -25,7 +25,7 @@ fn no_sequence_of_calls_breaks_a_promise_or_the_server() {
         assert!(count > 50, "{counter}: {count} times is too few to be a test");
     }
     assert!(tally.well_formed * 2 >= tally.calls, "at least half of the calls are well-formed: {tally:?}");
-    assert!(tally.wrong_types > 1_000 && tally.refusals > 1_000, "every kind of answer was met: {tally:?}");
+    assert!(tally.wrong_types > 1_000 && tally.refusals > 1_000, "every kind of reply was met: {tally:?}");
     say(&format!("fuzz: {:?}", fuzz.crowd.seen));
     let seen = fuzz.crowd.seen;
     assert!(seen.answered > 1_000 && seen.killed > 50 && seen.closed > 50, "{seen:?}");

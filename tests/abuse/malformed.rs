@@ -214,7 +214,7 @@ pub fn assert_each_is_refused(client: &mut Client, calls: &[(Words, &str)]) {
 }
 
 #[test]
-fn the_clock_of_tests_exists_only_where_it_was_asked_for_and_checks_what_it_is_told() {
+fn the_test_clock_exists_on_request_and_checks_input() {
     let (_server, mut client) = furnished();
     assert!(client.typed("RES._CLOCK 1").text().to_lowercase().contains("unknown command"));
     let server = Server::start(Options::default().module_args(["test-clock", "yes"]));
@@ -247,7 +247,7 @@ fn a_key_of_another_type_is_refused_and_stays() {
 }
 
 #[test]
-fn a_key_that_is_full_of_tiers_refuses_more_and_stays() {
+fn a_key_full_of_tiers_refuses_more() {
     let (_server, mut client) = furnished();
     for first in [1, 9] {
         let tiers: Vec<String> = (first..first + 8).map(|days| format!("10 {days}d")).collect();
@@ -260,11 +260,11 @@ fn a_key_that_is_full_of_tiers_refuses_more_and_stays() {
 }
 
 #[test]
-fn a_malformed_call_in_a_transaction_or_script_hurts_only_itself() {
+fn a_malformed_call_in_a_transaction_hurts_only_itself() {
     let (_server, mut client) = furnished();
     let transaction = ["MULTI", "RES.GCRA gcr 0 1s", "RES.GCRA other 10 1d", "EXEC"].map(typed);
-    let answers = client.pipeline(transaction.iter().map(Vec::as_slice));
-    let Reply::Array(replies) = &answers[3] else { panic!("EXEC answers with a list, not {answers:?}") };
+    let outcomes = client.pipeline(transaction.iter().map(Vec::as_slice));
+    let Reply::Array(replies) = &outcomes[3] else { panic!("EXEC replies with a list, not {outcomes:?}") };
     assert!(replies[0].text().contains("limit"), "{replies:?}");
     assert_eq!(replies[1].integers().expect("a verdict")[0], 1);
     let before = Fingerprint::of(&mut client);

@@ -12,7 +12,7 @@ use crate::engine::server_state::digest_of;
 const PAYLOADS: usize = 100_000;
 
 #[test]
-fn a_forged_payload_is_refused_or_restores_to_a_state_one_can_use() {
+fn a_forged_payload_is_refused_or_becomes_usable() {
     let mut restoring = Restoring::start(seeded("restore"));
     restoring.run(PAYLOADS);
     let (accepted, refused) = (restoring.accepted, restoring.refused);
@@ -22,7 +22,7 @@ fn a_forged_payload_is_refused_or_restores_to_a_state_one_can_use() {
 
 /// Without it the test above might only see the server's own checks.
 #[test]
-fn a_payload_taken_apart_and_sealed_again_is_the_same_payload() {
+fn a_payload_taken_apart_and_resealed_is_equal() {
     // The check value of this CRC in its catalogue.
     assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
     let server = Server::start(Options::default().module_args(["test-clock", "yes"]).config("rdbcompression", "no"));

@@ -40,7 +40,7 @@ impl Admission {
 
 /// `[counted, state, generation, retry_after_ms, why]`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     pub counted: bool,
     pub state: String,
     pub generation: i64,
@@ -48,11 +48,11 @@ pub struct Answer {
     pub why: String,
 }
 
-impl Answer {
+impl Reply {
     #[track_caller]
     pub fn of(reply: Value) -> Self {
         let (counted, state, generation, retry_after_ms, why): (i64, String, i64, i64, String) =
-            redis::from_redis_value(reply).expect("an answer has five fields");
+            redis::from_redis_value(reply).expect("a reply has five fields");
         assert_eq!(counted == 1, why == "counted", "{why}");
         Self { counted: counted == 1, state, generation, retry_after_ms, why }
     }
@@ -113,15 +113,15 @@ fn add_fields(prefix: &str, reply: Value, fields: &mut BTreeMap<String, String>)
 /// What a test asks a breaker; `line` begins with the key.
 pub trait Breaker {
     fn admit(&mut self, line: &str) -> Admission;
-    fn report(&mut self, key: &str, permit: &str, outcome: &str) -> Answer;
-    fn tally(&mut self, line: &str) -> Answer;
+    fn report(&mut self, key: &str, permit: &str, outcome: &str) -> Reply;
+    fn tally(&mut self, line: &str) -> Reply;
     fn look(&mut self, key: &str) -> Look;
     fn config(&mut self, line: &str) -> i64;
     fn force(&mut self, line: &str) -> (String, i64);
     /// A call that is admitted and comes to `outcome`: `OK`, `FAIL`, with more words behind it.
-    fn call(&mut self, line: &str, outcome: &str) -> Answer;
+    fn call(&mut self, line: &str, outcome: &str) -> Reply;
     /// Fails until it is open: closed breakers only, and where failures in a row can trip.
-    fn trip(&mut self, key: &str) -> Answer;
+    fn trip(&mut self, key: &str) -> Reply;
 }
 
 impl Breaker for Connection {
@@ -131,13 +131,13 @@ impl Breaker for Connection {
     }
 
     #[track_caller]
-    fn report(&mut self, key: &str, permit: &str, outcome: &str) -> Answer {
-        Answer::of(self.say(&format!("RES.BREAKER REPORT {key} {permit} {outcome}")))
+    fn report(&mut self, key: &str, permit: &str, outcome: &str) -> Reply {
+        Reply::of(self.say(&format!("RES.BREAKER REPORT {key} {permit} {outcome}")))
     }
 
     #[track_caller]
-    fn tally(&mut self, line: &str) -> Answer {
-        Answer::of(self.say(&format!("RES.BREAKER TALLY {line}")))
+    fn tally(&mut self, line: &str) -> Reply {
+        Reply::of(self.say(&format!("RES.BREAKER TALLY {line}")))
     }
 
     #[track_caller]
@@ -157,18 +157,18 @@ impl Breaker for Connection {
     }
 
     #[track_caller]
-    fn call(&mut self, line: &str, outcome: &str) -> Answer {
+    fn call(&mut self, line: &str, outcome: &str) -> Reply {
         let admission = self.admit(line);
         let key = line.split_whitespace().next().expect("a key");
         self.report(key, admission.permit(), outcome)
     }
 
     #[track_caller]
-    fn trip(&mut self, key: &str) -> Answer {
+    fn trip(&mut self, key: &str) -> Reply {
         assert_eq!(self.look(key).state(), "closed");
         let threshold = self.look(key).number("config.consecutive");
-        let answers: Vec<Answer> = (0..threshold).map(|_| self.call(key, "FAIL")).collect();
-        let last = answers.into_iter().next_back().expect("a threshold above zero");
+        let replies: Vec<Reply> = (0..threshold).map(|_| self.call(key, "FAIL")).collect();
+        let last = replies.into_iter().next_back().expect("a threshold above zero");
         assert_eq!(last.state, "open");
         last
     }

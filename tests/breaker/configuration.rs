@@ -68,7 +68,7 @@ fn config_of_several_options_adds_to_what_was_configured() {
 }
 
 #[test]
-fn options_of_admit_apply_to_a_key_that_nobody_configured_and_to_no_other() {
+fn options_of_admit_apply_only_to_unconfigured_keys() {
     let (_server, mut connection) = start_driven();
     connection.call("k", "OK");
     connection.admit("k CONSECUTIVE 2");
@@ -85,7 +85,7 @@ fn options_of_admit_apply_to_a_key_that_nobody_configured_and_to_no_other() {
 }
 
 #[test]
-fn options_of_an_admit_that_trips_nothing_are_used_by_the_same_call() {
+fn options_of_admit_are_used_by_that_call() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 SUCCESSES 1 RAMP 1h OPEN 1s");
     connection.trip("k");
@@ -112,14 +112,14 @@ fn a_rolling_deploy_with_two_versions_never_flips_back() {
         assert_eq!(*digest.get_or_insert(now.clone()), now, "nothing changes any more");
     }
     for round in 0..4 {
-        let answer = connection.call(if round % 2 == 0 { old } else { new }, "FAIL");
-        assert_eq!(answer.state == "open", round == 3, "the fourth failure trips it, by either version: {round}");
+        let reply = connection.call(if round % 2 == 0 { old } else { new }, "FAIL");
+        assert_eq!(reply.state == "open", round == 3, "the fourth failure trips it, by either version: {round}");
     }
     connection.admit(old).assert_denied("open", 7_000);
 }
 
 #[test]
-fn instances_that_send_different_options_without_a_version_keep_the_first() {
+fn unversioned_options_of_later_instances_are_ignored() {
     let (_server, mut connection) = start_driven();
     connection.admit("k CONSECUTIVE 2");
     let before = connection.digest("k");
@@ -131,7 +131,7 @@ fn instances_that_send_different_options_without_a_version_keep_the_first() {
 }
 
 #[test]
-fn what_came_with_admit_is_forgotten_with_the_counts_and_what_came_with_config_is_not() {
+fn admit_options_go_with_the_counts_configured_ones_stay() {
     let (_server, mut connection) = start_driven();
     connection.admit("brought CONSECUTIVE 3 IDLE 10s VERSION 5");
     connection.config("lasting CONSECUTIVE 3 IDLE 10s VERSION 5");
@@ -155,7 +155,7 @@ fn with_counts(connection: &mut Connection, options: &str) {
 }
 
 #[test]
-fn a_change_of_window_kind_starts_an_empty_window_and_other_changes_keep_it() {
+fn only_a_change_of_window_kind_empties_the_window() {
     let (_server, mut connection) = start_driven();
     for (before, after) in [("WINDOW COUNT 50", "WINDOW TIME 50s"), ("WINDOW TIME 50s", "WINDOW COUNT 50")] {
         with_counts(&mut connection, before);

@@ -7,13 +7,13 @@ use redis::Connection;
 use resil_harness::Server;
 use serde_json::json;
 
-use crate::asked::{Admission, Answer, Breaker};
+use crate::asked::{Admission, Breaker, Reply};
 use crate::driven::{Say, start_driven};
 use crate::listener::Listener;
 
 const CROWD: usize = 32;
 
-/// Everybody does `act` on a connection of his own, all of them at once.
+/// Everybody does `act` on a connection of their own, all of them at once.
 fn at_once<T: Send>(server: &Server, act: impl Fn(usize, &mut Connection) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(CROWD);
     let one = |number: usize| {
@@ -35,13 +35,13 @@ fn thirty_two_connections_that_fail_at_once_trip_it_once() {
         let key = format!("k:{round}");
         connection.clock_at_ms(round * 1_000);
         let permits: Vec<String> = (0..CROWD).map(|_| connection.admit(&key).permit().to_owned()).collect();
-        let answers = at_once(&server, |number, mine| mine.report(&key, &permits[number], "FAIL"));
+        let replies = at_once(&server, |number, mine| mine.report(&key, &permits[number], "FAIL"));
         let opened = connection.look(&key);
         assert_eq!((opened.state(), opened.number("trips")), ("open", 1));
-        let counted: Vec<&Answer> = answers.iter().filter(|answer| answer.counted).collect();
-        assert_eq!(counted.len(), 5, "five failures trip it, whatever comes later is stale: {answers:?}");
-        assert_eq!(counted.iter().filter(|answer| answer.state == "open").count(), 1, "the fifth");
-        for late in answers.iter().filter(|answer| !answer.counted) {
+        let counted: Vec<&Reply> = replies.iter().filter(|reply| reply.counted).collect();
+        assert_eq!(counted.len(), 5, "five failures trip it, whatever comes later is stale: {replies:?}");
+        assert_eq!(counted.iter().filter(|reply| reply.state == "open").count(), 1, "the fifth");
+        for late in replies.iter().filter(|reply| !reply.counted) {
             assert_eq!((late.said(), late.generation), (("stale", "open"), opened.number("generation")));
         }
         let events = listener.events();
@@ -53,7 +53,7 @@ fn thirty_two_connections_that_fail_at_once_trip_it_once() {
 }
 
 #[test]
-fn thirty_two_connections_at_the_moment_of_half_open_get_exactly_the_probes() {
+fn thirty_two_connections_at_half_open_share_the_probes() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to(&server);
     for (round, probes) in [1, 2, 3, 3, 7, 31, 32].into_iter().enumerate() {
@@ -81,7 +81,7 @@ fn thirty_two_connections_at_the_moment_of_half_open_get_exactly_the_probes() {
 }
 
 #[test]
-fn probes_given_out_while_others_come_back_never_exceed_their_number() {
+fn probes_out_never_exceed_their_number() {
     let (server, mut connection) = start_driven();
     connection.config("k PROBES 3 SUCCESSES 1000 LEASE 1h");
     connection.trip("k");

@@ -45,7 +45,7 @@ fn assert_silence(listener: &mut Listener, after: &str) {
 }
 
 #[test]
-fn every_transition_of_a_whole_life_is_told_once_with_all_that_is_known() {
+fn every_transition_of_a_life_is_reported_once() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to(&server);
     connection.config("k CONSECUTIVE 2 OPEN 10s SUCCESSES 1 RAMP 3s");
@@ -95,7 +95,7 @@ fn every_reason_has_its_name() {
 }
 
 #[test]
-fn states_put_by_hand_are_told_with_who_and_why() {
+fn states_put_by_hand_are_reported_with_actor_and_reason() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to(&server);
     connection.force("k OPEN ACTOR ops REASON maintenance");
@@ -133,7 +133,7 @@ fn states_put_by_hand_are_told_with_who_and_why() {
 }
 
 #[test]
-fn one_call_that_ends_a_forced_state_and_trips_tells_both() {
+fn a_call_that_ends_force_and_trips_tells_both() {
     let (server, mut connection) = start_driven();
     connection.force("k METRICS FOR 10s");
     let mut listener = Listener::to(&server);
@@ -147,7 +147,7 @@ fn one_call_that_ends_a_forced_state_and_trips_tells_both() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_told_in_base_64() {
+fn what_is_not_utf_8_is_reported_in_base_64() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to(&server);
     let key = b"k\xff\x00\x80".as_slice();
@@ -169,7 +169,7 @@ fn what_is_not_utf_8_is_told_in_base_64() {
 }
 
 #[test]
-fn what_changes_no_state_is_told_nobody() {
+fn what_changes_no_state_is_reported_to_nobody() {
     let (server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 3 SUCCESSES 3 PROBES 3");
     let old = connection.admit("k").permit().to_owned();
@@ -209,7 +209,7 @@ fn what_changes_no_state_is_told_nobody() {
 
 /// A user of a breaker subscribes to its key alone, and hears everything that may make what it knows untrue.
 #[test]
-fn the_key_s_own_channel_carries_transitions_and_every_action_of_an_operator() {
+fn the_keys_channel_carries_transitions_and_operators_acts() {
     let (server, mut connection) = start_driven();
     let mut own = Listener::on(&server, "resil:events:k");
     let mut everybody = Listener::to(&server);
@@ -237,15 +237,15 @@ fn the_key_s_own_channel_carries_transitions_and_every_action_of_an_operator() {
     connection.say("RES.BREAKER RESET k");
     assert_eq!(own.events(), [event("closed", "closed", 4_000, "reset")], "what was counted is gone");
     // Everybody else hears of transitions alone.
-    let told: Vec<_> = everybody.events().into_iter().map(|event| event["reason"].clone()).collect();
-    assert_eq!(told, [json!("consecutive-failures"), json!("forced"), json!("reset")]);
+    let reported: Vec<_> = everybody.events().into_iter().map(|event| event["reason"].clone()).collect();
+    assert_eq!(reported, [json!("consecutive-failures"), json!("forced"), json!("reset")]);
 }
 
 #[test]
 fn a_transaction_and_a_script_tell_each_transition_once() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to(&server);
-    let told = |listener: &mut Listener| -> Vec<String> {
+    let reported = |listener: &mut Listener| -> Vec<String> {
         let heard = listener.hear();
         assert_eq!(heard.events.len(), heard.of_breakers().len());
         heard.events.iter().map(|event| event["new"].as_str().expect("a state").to_owned()).collect()
@@ -254,14 +254,14 @@ fn a_transaction_and_a_script_tell_each_transition_once() {
         connection.say(line);
     }
     connection.say("EXEC");
-    assert_eq!(told(&mut listener), ["open", "forced-open"]);
+    assert_eq!(reported(&mut listener), ["open", "forced-open"]);
     connection.say("MULTI");
     connection.say("RES.BREAKER FORCE k AUTO");
     connection.say("DISCARD");
     assert_silence(&mut listener, "a discarded transaction");
     let script = "redis.call('RES.BREAKER','FORCE',KEYS[1],'AUTO') redis.call('RES.BREAKER','FORCE',KEYS[1],'METRICS')";
     assert_eq!(ok(&mut connection, &["EVAL", script, "1", "k"]), Value::Nil);
-    assert_eq!(told(&mut listener), ["closed", "metrics"]);
+    assert_eq!(reported(&mut listener), ["closed", "metrics"]);
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn each_transition_is_one_event_with_all_its_fields() {
     assert!(transitions > 1_000, "{transitions} transitions are too few for a test");
 }
 
-/// What was told since then goes on from `last`, and is about `key`. The state and the generation it came to.
+/// What was reported since then goes on from `last`, and is about `key`. The state and the generation it came to.
 #[track_caller]
 fn judged(
     listener: &mut Listener,
@@ -381,7 +381,7 @@ fn judged(
         assert_eq!(heard.previous_generations[at], json!(last.1), "each begins where the one before ended");
         let generation = event["generation"].as_i64().expect("a number");
         assert_eq!((&event["service"], &event["previous"]), (&json!(key), &json!(last.0)));
-        assert!(generation > last.1 && event["new"] != event["previous"], "told twice: {event}");
+        assert!(generation > last.1 && event["new"] != event["previous"], "reported twice: {event}");
         match &given {
             Some(given) => assert_eq!(correlation, given),
             None => assert!(is_drawn(correlation), "{correlation}"),

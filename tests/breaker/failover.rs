@@ -49,7 +49,7 @@ fn a_promoted_replica_keeps_generation_and_remaining_open_time() {
 }
 
 #[test]
-fn permits_and_leases_of_the_old_primary_hold_on_the_new_one() {
+fn the_old_primarys_permits_hold_on_the_new() {
     let (mut primary, replica, mut connection, mut on_replica) = pair();
     connection.config("k OPEN 10s CONSECUTIVE 1 PROBES 2 SUCCESSES 2 LEASE 20s");
     connection.trip("k");
@@ -66,7 +66,7 @@ fn permits_and_leases_of_the_old_primary_hold_on_the_new_one() {
 }
 
 #[test]
-fn a_new_primary_whose_clock_is_behind_does_not_freeze_anything() {
+fn a_new_primarys_late_clock_freezes_nothing() {
     let (mut primary, replica, mut connection, mut on_replica) = pair();
     connection.config("open OPEN 10s CONSECUTIVE 1");
     connection.config("probed OPEN 10s CONSECUTIVE 1 PROBES 1 LEASE 20s");
@@ -86,7 +86,7 @@ fn a_new_primary_whose_clock_is_behind_does_not_freeze_anything() {
 }
 
 #[test]
-fn a_replica_shows_state_by_its_own_clock_and_refuses_what_may_write() {
+fn a_replica_shows_state_and_refuses_writes() {
     let (primary, replica, mut connection, mut on_replica) = pair();
     connection.config("k OPEN 10s CONSECUTIVE 1");
     connection.trip("k");

@@ -15,7 +15,7 @@ const CALLERS: usize = 50;
 const THRESHOLD: usize = 5;
 
 #[test]
-fn a_fleet_that_fails_together_makes_at_most_the_threshold_and_what_was_in_flight() {
+fn a_failing_fleet_makes_threshold_plus_in_flight_calls() {
     for round in 0..5 {
         let (server, mut connection) = start_driven();
         connection.config(&format!("dead CONSECUTIVE {THRESHOLD} RATE 0"));
@@ -67,7 +67,7 @@ fn a_fleet_that_takes_turns_makes_exactly_the_threshold() {
 }
 
 #[test]
-fn the_same_fleet_with_a_breaker_in_each_process_makes_the_threshold_times_its_size() {
+fn breakers_in_each_process_multiply_the_threshold() {
     let now = Instant::from_us(START_US);
     let mut fleet: Vec<Machine> = (0..CALLERS).map(|_| Machine::default()).collect();
     assert_eq!(fleet[0].config().consecutive as usize, THRESHOLD);

@@ -214,7 +214,7 @@ fn no_bent_payload_of_a_breaker_hurts_the_server() {
     assert_unharmed(&mut connection);
 }
 
-/// A restored breaker answers everything, and what it becomes can be dumped and restored again.
+/// A restored breaker replies everything, and what it becomes can be dumped and restored again.
 fn put_to_use(client: &mut Client, key: &str, payload: &[u8]) {
     let mut calls: Vec<Words> =
         USES.iter().map(|line| typed(&format!("RES.BREAKER {}", line.replace('#', key)))).collect();
@@ -222,7 +222,7 @@ fn put_to_use(client: &mut Client, key: &str, payload: &[u8]) {
     calls.push(typed(&format!("COPY {key} copy REPLACE")));
     calls.push(typed(&format!("DUMP {key}")));
     let mut replies = client.pipeline(calls.iter().map(Vec::as_slice));
-    let dumped = replies.pop().expect("an answer to DUMP");
+    let dumped = replies.pop().expect("a reply to DUMP");
     for (call, reply) in calls.iter().zip(&replies) {
         assert!(!reply.is_error(), "{}: {reply:?} on the restored payload {}", shown(call), payload.escape_ascii());
     }

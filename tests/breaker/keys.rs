@@ -16,7 +16,7 @@ fn expiry(connection: &mut Connection, key: &str) -> i64 {
 }
 
 #[test]
-fn an_idle_breaker_goes_by_itself_and_not_before_its_time() {
+fn an_idle_breaker_goes_at_its_time() {
     let server = Server::fresh();
     let mut connection = server.connect();
     let began = Instant::now();
@@ -59,7 +59,7 @@ fn digests(connection: &mut Connection) -> BTreeSet<String> {
 }
 
 #[test]
-fn breakers_that_come_and_go_by_themselves_are_equal_on_a_replica_and_in_a_file() {
+fn breakers_that_expire_are_equal_on_replicas_and_files() {
     let mut rng = seeded("come and go");
     let mut primary = Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"));
     let replica = Server::replica_of(&primary, Options::default());
@@ -120,7 +120,7 @@ fn the_expiry_lies_behind_idle_but_not_far() {
 }
 
 #[test]
-fn a_breaker_that_changed_its_state_is_kept_as_long_as_old_permits_live() {
+fn a_changed_breaker_stays_while_old_permits_live() {
     let (_server, mut connection) = start_driven();
     connection.admit("k IDLE 1s CONSECUTIVE 1 OPEN 30s");
     let old = connection.admit("k").permit().to_owned();
@@ -134,7 +134,7 @@ fn a_breaker_that_changed_its_state_is_kept_as_long_as_old_permits_live() {
 }
 
 #[test]
-fn a_late_report_after_the_key_went_is_stale_and_creates_nothing() {
+fn a_report_after_the_key_went_is_stale() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 OPEN 1s SUCCESSES 1");
     connection.trip("k");
@@ -146,8 +146,8 @@ fn a_late_report_after_the_key_went_is_stale_and_creates_nothing() {
     connection.say("PEXPIRE k 1");
     eventually("the key is gone", SOON, || connection.integer("EXISTS k") == 0);
     for permit in [probe.as_str(), closed.permit()] {
-        let answer = connection.report("k", permit, "FAIL");
-        assert_eq!((answer.said(), answer.generation), (("stale", "closed"), 0));
+        let reply = connection.report("k", permit, "FAIL");
+        assert_eq!((reply.said(), reply.generation), (("stale", "closed"), 0));
     }
     assert_eq!(connection.integer("EXISTS k"), 0);
     // And so it is in the key's next life.
@@ -157,7 +157,7 @@ fn a_late_report_after_the_key_went_is_stale_and_creates_nothing() {
 }
 
 #[test]
-fn lasting_configuration_and_endless_forcing_have_no_expiry_and_forcing_for_a_time_has() {
+fn lasting_configuration_and_endless_force_have_no_expiry() {
     let (_server, mut connection) = start_driven();
     connection.config("configured IDLE 1s");
     connection.call("configured", "OK");
@@ -198,7 +198,7 @@ fn expiry_after(connection: &mut Connection, begin: &str, meddling: &[&str], cha
 }
 
 #[test]
-fn the_next_change_undoes_what_a_user_did_to_the_expiry() {
+fn the_next_change_undoes_a_users_expiry() {
     let (primary, mut connection) = start_driven();
     let replica = Server::replica_of(&primary, driven());
     let mut on_replica = replica.connect();
@@ -224,7 +224,7 @@ fn the_next_change_undoes_what_a_user_did_to_the_expiry() {
 }
 
 #[test]
-fn a_copy_of_a_key_that_a_user_re_timed_gets_its_own_expiry_by_its_next_change() {
+fn a_retimed_keys_copy_gets_its_own_expiry() {
     let (_server, mut connection) = start_driven();
     for (begin, lasts) in [("RES.BREAKER ADMIT source RATE 50", false), ("RES.BREAKER CONFIG source RATE 50", true)] {
         for meddling in ["EXPIRE source 100000", "PERSIST source"] {
@@ -239,7 +239,7 @@ fn a_copy_of_a_key_that_a_user_re_timed_gets_its_own_expiry_by_its_next_change()
 }
 
 #[test]
-fn the_next_change_undoes_it_after_a_reload_or_a_restore_too() {
+fn the_next_change_restores_expiry_after_reloads_too() {
     let (_server, mut connection) = start_driven();
     for begin in ["RES.BREAKER ADMIT k RATE 50", "RES.BREAKER CONFIG k RATE 50"] {
         for change in CHANGES {

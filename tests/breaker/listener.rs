@@ -1,7 +1,7 @@
 //! A connection that only hears: events on `resil:events` and keyspace notifications.
 //!
-//! To know that nothing came one need not wait: what the server sent before it answers a PING arrives before that
-//! answer.
+//! To know that nothing came one need not wait: what the server sent before it replies to a PING arrives before that
+//! reply.
 
 use redis::{Connection, Value};
 use resil_harness::Server;
@@ -37,7 +37,7 @@ impl Listener {
         let subscribe = format!("SUBSCRIBE {channel}");
         for line in ["CONFIG SET notify-keyspace-events KEA", &subscribe, "PSUBSCRIBE __key*__:*"] {
             listener.send(line);
-            listener.connection.recv_response().expect("the server answers");
+            listener.connection.recv_response().expect("the server replies");
         }
         listener
     }
@@ -52,7 +52,7 @@ impl Listener {
         };
         self.send("PING");
         loop {
-            let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server answers") {
+            let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server replies") {
                 // In RESP2 a subscriber's PING is answered by an array.
                 Value::Array(values) => redis::from_redis_value(Value::Array(values)).expect("words"),
                 other => panic!("a subscriber hears arrays, not {other:?}"),

@@ -175,7 +175,7 @@ fn bad_options_that_would_not_apply_are_refused_too() {
 }
 
 #[test]
-fn texts_that_are_too_long_are_refused_by_name_and_the_longest_are_not() {
+fn texts_beyond_the_limit_are_refused_by_name() {
     let (_server, mut connection) = start_driven();
     for (line, named) in [
         ("ADMIT k CALLER #", "CALLER"),
@@ -213,7 +213,7 @@ const FOREIGN: &[&str] = &[
 ];
 
 #[test]
-fn every_subcommand_answers_wrongtype_on_a_key_of_another_type() {
+fn every_subcommand_replies_wrongtype_on_a_key_of_another_type() {
     let (_server, mut connection) = start_driven();
     for (index, fill) in FOREIGN.iter().enumerate() {
         let key = format!("foreign:{index}");
@@ -238,7 +238,7 @@ fn every_subcommand_answers_wrongtype_on_a_key_of_another_type() {
 }
 
 #[test]
-fn every_other_command_answers_wrongtype_on_a_breaker() {
+fn every_other_command_replies_wrongtype_on_a_breaker() {
     let (_server, mut connection) = start_driven();
     connection.call("k", "FAIL");
     let before = connection.digest("k");

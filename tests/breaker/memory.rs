@@ -35,7 +35,7 @@ fn breakers_that_exist_work_through_their_whole_life_at_maxmemory() {
 }
 
 #[test]
-fn what_would_create_a_breaker_is_refused_at_maxmemory_and_creates_nothing() {
+fn a_new_breaker_is_refused_at_maxmemory() {
     let (_server, mut connection) = start_driven();
     exhaust(&mut connection);
     let permit = format!("0.{START_US:x}.0");
@@ -58,7 +58,7 @@ fn what_would_create_a_breaker_is_refused_at_maxmemory_and_creates_nothing() {
 }
 
 #[test]
-fn what_creates_nothing_answers_at_maxmemory_even_without_a_key() {
+fn what_creates_nothing_replies_at_maxmemory_even_without_a_key() {
     let (_server, mut connection) = start_driven();
     exhaust(&mut connection);
     let admission = connection.admit("new CALLER me");
@@ -74,7 +74,7 @@ fn what_creates_nothing_answers_at_maxmemory_even_without_a_key() {
 }
 
 #[test]
-fn a_breaker_with_a_window_of_sixty_seconds_takes_at_most_a_kilobyte() {
+fn a_breaker_with_a_minutes_window_takes_a_kilobyte() {
     let (_server, mut connection) = start_driven();
     for (key, window) in [("time", "WINDOW TIME 60s"), ("count", "WINDOW COUNT 100")] {
         connection.config(&format!("{key} {window} CONSECUTIVE 0 MINCALLS 1000000"));

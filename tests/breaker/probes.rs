@@ -56,7 +56,7 @@ fn steady_denied_traffic_does_not_keep_a_lost_probe_alive() {
 }
 
 #[test]
-fn probes_that_are_all_lost_again_and_again_never_wedge_it() {
+fn probes_lost_again_and_again_never_wedge_it() {
     let (_server, mut connection) = start_driven();
     due(&mut connection, "k", "PROBES 3 SUCCESSES 2 LEASE 1s");
     for round in 0..50 {
@@ -70,7 +70,7 @@ fn probes_that_are_all_lost_again_and_again_never_wedge_it() {
 }
 
 #[test]
-fn it_closes_at_the_last_of_the_successes_and_not_before() {
+fn it_closes_exactly_at_the_last_needed_success() {
     let (_server, mut connection) = start_driven();
     due(&mut connection, "k", "PROBES 2 SUCCESSES 5");
     for success in 1..5 {
@@ -125,7 +125,7 @@ fn a_probe_counts_once() {
 }
 
 #[test]
-fn a_slow_probe_fails_where_slow_calls_can_trip_and_nowhere_else() {
+fn a_slow_probe_fails_only_where_slowness_trips() {
     let (_server, mut connection) = start_driven();
     due(&mut connection, "slow", "SLOW 1s SUCCESSES 1");
     assert_eq!(connection.call("slow", "OK DURATION 1s").said(), ("counted", "open"));
@@ -134,7 +134,7 @@ fn a_slow_probe_fails_where_slow_calls_can_trip_and_nowhere_else() {
 }
 
 #[test]
-fn permits_from_before_the_trip_are_stale_in_every_later_state() {
+fn permits_from_before_the_trip_stay_stale() {
     let (_server, mut connection) = start_driven();
     connection.config("k OPEN 30s SUCCESSES 1 RAMP 10s");
     let old = connection.admit("k").permit().to_owned();
@@ -158,7 +158,7 @@ fn permits_from_before_the_trip_are_stale_in_every_later_state() {
 }
 
 #[test]
-fn what_is_no_permit_of_ours_is_unknown_and_changes_nothing() {
+fn a_foreign_permit_is_unknown_and_changes_nothing() {
     let (_server, mut connection) = start_driven();
     due(&mut connection, "k", "PROBES 3");
     let probe = connection.admit("k").permit().to_owned();

@@ -17,7 +17,7 @@ fn admit_many(connection: &mut Connection, key: &str, count: usize) -> Vec<Admis
 }
 
 #[test]
-fn the_open_time_grows_with_every_trip_in_a_row_up_to_its_maximum() {
+fn the_open_time_grows_per_trip_to_its_maximum() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 OPEN 1s FACTOR 2.5 MAX 10s SUCCESSES 1");
     let mut now_ms = 0;
@@ -34,7 +34,7 @@ fn the_open_time_grows_with_every_trip_in_a_row_up_to_its_maximum() {
 }
 
 #[test]
-fn growth_survives_a_short_recovery_and_starts_over_after_a_long_one() {
+fn growth_survives_short_recoveries_and_ends_after_long_ones() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 OPEN 1s FACTOR 3 MAX 20s SUCCESSES 1");
     connection.trip("k");
@@ -63,7 +63,7 @@ fn growth_is_forgotten_after_idle() {
 }
 
 #[test]
-fn a_clock_set_back_a_little_or_much_costs_one_open_time_or_one_lease() {
+fn a_clock_set_back_costs_one_open_time() {
     for back_ms in [1, 500, 999, 1_500, 3_600_000] {
         let (_server, mut connection) = start_driven();
         connection.config("open CONSECUTIVE 1 OPEN 10s");
@@ -83,7 +83,7 @@ fn a_clock_set_back_a_little_or_much_costs_one_open_time_or_one_lease() {
 }
 
 #[test]
-fn a_breaker_without_a_factor_is_open_for_the_same_time_every_time() {
+fn without_a_factor_every_open_time_is_equal() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 OPEN 2s MAX 1h");
     connection.trip("k");
@@ -111,7 +111,7 @@ fn expected(calls: usize, percent: usize) -> std::ops::RangeInclusive<usize> {
 }
 
 #[test]
-fn a_ramp_admits_ten_then_twenty_five_then_fifty_percent_and_then_everybody() {
+fn a_ramp_admits_a_tenth_a_quarter_half_everybody() {
     const CALLS: usize = 4_000;
     let (_server, mut connection) = ramping();
     for (at_ms, percent, next_ms) in [
@@ -139,7 +139,7 @@ fn a_ramp_admits_ten_then_twenty_five_then_fifty_percent_and_then_everybody() {
 }
 
 #[test]
-fn a_failure_while_ramping_opens_it_and_a_success_does_not_close_it() {
+fn a_failure_while_ramping_opens_it_again() {
     let (_server, mut connection) = ramping();
     connection.clock_at_ms(55_000);
     let permits: Vec<String> =
@@ -153,7 +153,7 @@ fn a_failure_while_ramping_opens_it_and_a_success_does_not_close_it() {
 }
 
 #[test]
-fn a_state_put_by_hand_admits_or_denies_whatever_is_reported() {
+fn a_forced_state_holds_whatever_is_reported() {
     let (_server, mut connection) = start_driven();
     assert_eq!(connection.force("k OPEN ACTOR me REASON tests").0, "forced-open");
     connection.admit("k").assert_denied("forced-open", -1);
@@ -173,7 +173,7 @@ fn a_state_put_by_hand_admits_or_denies_whatever_is_reported() {
 }
 
 #[test]
-fn a_state_put_for_a_time_ends_by_itself_in_closed() {
+fn a_state_forced_for_a_time_ends_closed() {
     let (_server, mut connection) = start_driven();
     let (_, generation) = connection.force("k OPEN FOR 10s");
     connection.clock_at_us(9_999_999);
@@ -200,7 +200,7 @@ fn a_trip_by_hand_ends_in_half_open() {
 }
 
 #[test]
-fn the_same_state_put_again_keeps_its_generation_and_its_counts() {
+fn forcing_the_same_state_keeps_generation_and_counts() {
     let (_server, mut connection) = start_driven();
     let first = connection.force("k METRICS FOR 10s ACTOR one");
     connection.call("k", "FAIL");

@@ -132,7 +132,7 @@ impl Game {
 }
 
 #[test]
-fn after_a_long_random_schedule_primary_replica_reload_and_file_are_equal() {
+fn after_random_schedules_all_copies_are_equal() {
     let (primary, mut connection) = start_driven();
     let replica = Server::replica_of(&primary, driven());
     let mut on_replica = replica.connect();

@@ -144,8 +144,8 @@ fn what_changes_nothing_is_neither_replicated_nor_written_nor_dirt() {
     wait_for_sync(&primary, &replica);
     for template in CHANGES_NOTHING {
         let before = traces(&mut connection);
-        let answer = connection.outcome(&line(template));
-        assert_eq!(traces(&mut connection), before, "{template}: {answer}");
+        let reply = connection.outcome(&line(template));
+        assert_eq!(traces(&mut connection), before, "{template}: {reply}");
     }
     for template in CHANGES {
         prepare(&mut connection);
@@ -171,8 +171,8 @@ fn dirt_is_counted_for_changes_only_where_nobody_listens() {
     let dirt = |connection: &mut Connection| connection.info_number("persistence", "rdb_changes_since_last_save");
     for template in CHANGES_NOTHING {
         let before = dirt(&mut connection);
-        let answer = connection.outcome(&line(template));
-        assert_eq!(dirt(&mut connection), before, "{template}: {answer}");
+        let reply = connection.outcome(&line(template));
+        assert_eq!(dirt(&mut connection), before, "{template}: {reply}");
     }
     for template in CHANGES {
         prepare(&mut connection);
@@ -193,7 +193,7 @@ fn transaction_survives(server: &Server, line: &str) -> bool {
 }
 
 #[test]
-fn what_changes_nothing_breaks_no_watch_and_what_changes_something_does() {
+fn only_calls_that_change_something_break_a_watch() {
     let (server, mut connection) = start_with(driven());
     prepare(&mut connection);
     for template in CHANGES_NOTHING {

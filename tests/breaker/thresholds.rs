@@ -21,7 +21,7 @@ fn assert_the_last_one_trips(connection: &mut Connection, line: &str, outcomes: 
 }
 
 #[test]
-fn five_failures_in_a_row_trip_an_unconfigured_breaker_for_thirty_seconds() {
+fn five_failures_in_a_row_trip_unconfigured_breakers() {
     let (_server, mut connection) = start_driven();
     assert_the_last_one_trips(&mut connection, "k", &["FAIL"; 5]);
     let look = connection.look("k");
@@ -53,7 +53,7 @@ fn ignored_and_cancelled_calls_neither_break_nor_lengthen_a_run() {
 }
 
 #[test]
-fn the_failure_rate_trips_at_its_percentage_once_there_are_enough_calls() {
+fn the_failure_rate_trips_given_enough_calls() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 0 RATE 50 MINCALLS 6 WINDOW COUNT 10");
     // Five failures of five are too few calls; the sixth call is enough of them.
@@ -76,7 +76,7 @@ fn a_count_window_holds_the_last_calls_and_no_others() {
 }
 
 #[test]
-fn a_window_smaller_than_the_least_number_of_calls_is_enough_when_it_is_full() {
+fn a_window_smaller_than_the_minimum_trips_when_full() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 0 RATE 50 MINCALLS 1000 WINDOW COUNT 3");
     assert_the_last_one_trips(&mut connection, "k", &["FAIL", "FAIL", "FAIL"]);
@@ -96,7 +96,7 @@ fn slow_calls_trip_at_their_own_rate_though_none_fails() {
 }
 
 #[test]
-fn a_quorum_is_not_met_by_any_number_of_failures_of_one_caller() {
+fn one_callers_failures_never_make_a_quorum() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 5 RATE 50 MINCALLS 1 QUORUM 3");
     for caller in ["one", "two"] {
@@ -109,7 +109,7 @@ fn a_quorum_is_not_met_by_any_number_of_failures_of_one_caller() {
 }
 
 #[test]
-fn a_made_up_permit_stands_for_no_caller_in_the_quorum() {
+fn a_made_up_permit_adds_no_caller() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 2 RATE 1 MINCALLS 1 QUORUM 2");
     let issued = connection.admit("k CALLER a").permit.expect("it is closed");
@@ -145,7 +145,7 @@ fn callers_without_a_name_are_one_caller_for_the_quorum() {
 }
 
 #[test]
-fn evidence_that_has_left_the_window_does_not_count_towards_the_quorum() {
+fn evidence_outside_the_window_adds_nothing_to_the_quorum() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 0 RATE 1 MINCALLS 1 WINDOW TIME 10s QUORUM 2");
     assert_eq!(connection.call("k CALLER one", "FAIL").state, "closed");
@@ -156,7 +156,7 @@ fn evidence_that_has_left_the_window_does_not_count_towards_the_quorum() {
 }
 
 #[test]
-fn a_time_window_forgets_what_is_older_than_it_and_nothing_much_younger() {
+fn a_time_window_forgets_only_what_is_older() {
     let (_server, mut connection) = start_driven();
     for key in ["old", "young"] {
         connection.clock_at_ms(0);
@@ -198,7 +198,7 @@ fn counts_are_forgotten_after_idle_and_not_before() {
 }
 
 #[test]
-fn a_batch_counts_like_its_calls_and_a_repeated_one_not_again() {
+fn a_batch_counts_as_its_calls_and_once() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 5 RATE 0");
     assert_eq!(connection.tally("k 0 me 1 OK 7 FAIL 4 RUN 3").said(), ("counted", "closed"));

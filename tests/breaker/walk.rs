@@ -31,7 +31,7 @@ fn befall(connection: &mut Connection, rng: &mut Rng, permits: &[String], seq: u
     line
 }
 
-/// The state ADMIT answers with: the time of an open circuit is over when somebody is let in.
+/// The state ADMIT replies with: the time of an open circuit is over when somebody is let in.
 fn state_after_admit(look: &Look) -> &str {
     if look.state() == "open" && look.number("admits") == 1 { "half-open" } else { look.state() }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redis::Value;
 use resil_harness::{error_text, ok};
 
-use crate::asked::{Admission, Answer, Breaker, Look};
+use crate::asked::{Admission, Breaker, Look, Reply};
 use crate::driven::{Say, start_driven};
 
 const SUBCOMMANDS: [&str; 8] = ["admit", "report", "tally", "state", "force", "reset", "config", "help"];
@@ -25,11 +25,11 @@ fn a_transaction_sees_its_own_steps() {
         connection.say(line);
     }
     let Value::Array(replies) = connection.say("EXEC") else { panic!("EXEC gives a list") };
-    let [config, first, admitted, second, denied, look] = replies.try_into().expect("six answers");
+    let [config, first, admitted, second, denied, look] = replies.try_into().expect("six replies");
     assert_eq!(config, Value::Int(1));
-    assert_eq!(Answer::of(first).said(), ("counted", "closed"));
+    assert_eq!(Reply::of(first).said(), ("counted", "closed"));
     assert!(Admission::of(admitted).admitted);
-    assert_eq!(Answer::of(second).said(), ("counted", "open"));
+    assert_eq!(Reply::of(second).said(), ("counted", "open"));
     Admission::of(denied).assert_denied("open", 5_000);
     assert_eq!(Look::of(look).state(), "open");
 }
@@ -66,7 +66,7 @@ fn a_script_admits_and_reports_in_one_go() {
 }
 
 #[test]
-fn scripts_that_may_only_read_can_look_and_do_nothing_else() {
+fn read_only_scripts_can_only_look() {
     let (_server, mut connection) = start_driven();
     let look = "return redis.call('RES.BREAKER','STATE',KEYS[1])[2]";
     let state = ok(&mut connection, &["EVAL_RO", look, "1", "k"]);
@@ -79,7 +79,7 @@ fn scripts_that_may_only_read_can_look_and_do_nothing_else() {
 }
 
 #[test]
-fn both_protocols_say_the_same_and_the_newer_one_has_maps() {
+fn both_protocols_agree_and_resp3_has_maps() {
     let (server, mut connection) = start_driven();
     let mut newer = server.connect_resp3();
     connection.config("k CONSECUTIVE 1 OPEN 9s");
@@ -99,7 +99,7 @@ fn both_protocols_say_the_same_and_the_newer_one_has_maps() {
 }
 
 #[test]
-fn a_user_who_may_only_look_can_look_and_do_nothing_else() {
+fn a_user_who_may_only_look_only_looks() {
     let (server, mut connection) = start_driven();
     connection.call("k", "FAIL");
     connection.say("ACL SETUSER viewer on >secret ~* resetchannels -@all +res.breaker|state");

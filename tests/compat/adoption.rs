@@ -9,7 +9,7 @@ use crate::engine::server_state::{Fingerprint, assert_no_internal_errors, counte
 use crate::redis_cell::{self, leave_string, throttle};
 
 #[test]
-fn a_snapshot_written_by_redis_cell_goes_on_with_its_debt() {
+fn a_snapshot_of_redis_cell_keeps_its_debt() {
     let Some(theirs) = redis_cell::options() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let mut their_server = Server::start(theirs.dir(dir.path()));
@@ -67,7 +67,7 @@ fn an_append_only_file_of_redis_cell_is_executed() {
 }
 
 #[test]
-fn a_grant_replaces_the_string_here_on_replicas_and_in_the_file() {
+fn a_grant_replaces_the_string_in_every_copy() {
     // Written before it is answered, or a kill may come before the write.
     let mut primary = Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"));
     let replica = Server::replica_of(&primary, Options::default());
@@ -85,7 +85,7 @@ fn a_grant_replaces_the_string_here_on_replicas_and_in_the_file() {
 }
 
 #[test]
-fn a_refund_adopts_too_and_a_full_one_removes_the_key() {
+fn a_refund_adopts_and_a_full_one_deletes() {
     let server = Server::fresh();
     let mut client = Client::new(&server);
     leave_string(&mut client, "user", 7_200);
@@ -126,7 +126,7 @@ fn an_arrival_time_beyond_the_bucket_is_cut_to_it() {
 }
 
 #[test]
-fn a_debt_that_was_paid_long_ago_is_a_full_bucket() {
+fn a_debt_paid_long_ago_is_a_full_bucket() {
     let server = Server::fresh();
     let mut client = Client::new(&server);
     must(&mut client, "SET user 1000000000");
@@ -134,7 +134,7 @@ fn a_debt_that_was_paid_long_ago_is_a_full_bucket() {
 }
 
 #[test]
-fn strings_that_are_no_arrival_time_and_other_commands_are_wrongtype() {
+fn strings_without_an_arrival_time_are_wrongtype() {
     let server = Server::fresh();
     let mut client = Client::new(&server);
     let strings: [&[u8]; 10] =

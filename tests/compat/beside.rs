@@ -23,7 +23,7 @@ fn redis_cell_keeps_its_command_when_it_was_loaded_first() {
 }
 
 #[test]
-fn redis_cell_can_be_loaded_after_us_where_the_name_is_left_free() {
+fn redis_cell_loads_after_us_where_allowed() {
     if redis_cell::options().is_none() {
         return;
     }
@@ -33,7 +33,7 @@ fn redis_cell_can_be_loaded_after_us_where_the_name_is_left_free() {
 }
 
 #[test]
-fn the_command_stays_ours_when_redis_cell_is_loaded_after_us() {
+fn the_command_stays_ours_when_redis_cell_comes_later() {
     if redis_cell::options().is_none() {
         return;
     }

@@ -42,7 +42,7 @@ fn calls_that_come_from_a_primary_are_executed() {
 
 /// How one moves without a gap: a replica with the new module, then promote it.
 #[test]
-fn a_replica_of_redis_cell_can_be_promoted_and_goes_on_with_the_debt() {
+fn a_promoted_replica_of_redis_cell_keeps_debts() {
     let Some(theirs) = redis_cell::options() else { return };
     let their_primary = Server::start(theirs);
     let mut client = Client::new(&their_primary);

@@ -18,7 +18,7 @@ const KEYS: usize = 250;
 const KEY_BOUND: Duration = Duration::from_millis(900);
 
 #[test]
-fn every_reply_is_redis_cells_but_for_the_rounding_of_seconds() {
+fn every_reply_is_redis_cells_but_for_rounding() {
     let Some(theirs) = redis_cell::options() else { return };
     // It logs every step when built for debugging.
     let their_server = Server::start(theirs.config("loglevel", "warning"));
@@ -106,7 +106,7 @@ fn seconds_are_rounded_up_if_a_whole_millisecond_is_left() {
 }
 
 #[test]
-fn minus_one_is_said_when_there_is_no_need_to_wait_and_when_it_can_never_be() {
+fn minus_one_means_no_wait_or_never() {
     let server = Server::fresh();
     let mut client = Client::new(&server);
     assert_eq!(throttle(&mut client, "key 4 1 3600 5"), [0, 5, 0, -1, 18_000]);

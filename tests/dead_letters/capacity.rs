@@ -9,7 +9,7 @@ use crate::letters::{count, given, ledger, plain_delays, state};
 use crate::scene::Scene;
 
 #[test]
-fn a_full_ledger_refuses_what_is_new_and_serves_what_it_has() {
+fn a_full_ledger_refuses_entries_and_serves_its_own() {
     let mut scene = ledger();
     scene.main.say("CONFIG SET resil.max-ledger-entries 1000");
     for n in 0..1_000 {
@@ -33,7 +33,7 @@ fn a_full_ledger_refuses_what_is_new_and_serves_what_it_has() {
 }
 
 #[test]
-fn bytes_bound_a_ledger_and_a_share_of_maxmemory_bounds_all() {
+fn bytes_bound_a_ledger_and_maxmemory_all_ledgers() {
     let mut scene = ledger();
     scene.main.say("CONFIG SET resil.max-ledger-bytes 100000");
     let payload = "p".repeat(1_000);
@@ -93,7 +93,7 @@ fn exhaust(scene: &mut Scene) {
 }
 
 #[test]
-fn at_maxmemory_nothing_new_comes_and_what_is_there_can_end() {
+fn at_maxmemory_nothing_comes_and_everything_can_end() {
     let mut scene = ledger();
     for n in 0..4 {
         scene.ask(&format!("RES.DLQ FAIL d m{n} ERROR e PAYLOAD p AGGREGATE a"));
@@ -123,7 +123,7 @@ fn at_maxmemory_nothing_new_comes_and_what_is_there_can_end() {
 }
 
 #[test]
-fn where_any_key_can_be_evicted_a_ledger_takes_nothing_new() {
+fn where_keys_can_be_evicted_ledgers_take_nothing() {
     let mut scene = ledger();
     scene.ask("RES.DLQ FAIL d m ERROR e PAYLOAD p");
     for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {

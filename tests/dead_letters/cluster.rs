@@ -12,7 +12,7 @@ fn ask(connection: &mut redis::Connection, line: &str) -> String {
 }
 
 #[test]
-fn a_slot_that_moves_takes_its_ledger_along_and_sends_takers_after_it() {
+fn a_moved_slot_takes_its_ledger_and_sends_takers_after() {
     let cluster = Cluster::start(3, driven());
     let from = cluster.node_for_key("k");
     let to = cluster.nodes().iter().find(|node| node.port() != from.port()).expect("there are three");
@@ -39,9 +39,9 @@ fn a_slot_that_moves_takes_its_ledger_along_and_sends_takers_after_it() {
         connection.say(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
     }
     for waiter in &mut waiters {
-        let answer = waiter.answer();
+        let reply = waiter.reply();
         let moved = format!("-MOVED {slot} 127.0.0.1:{}", to.port());
-        assert!(answer.starts_with("-TRYAGAIN ") || answer == moved, "{answer}");
+        assert!(reply.starts_with("-TRYAGAIN ") || reply == moved, "{reply}");
         waiter.is_in_step();
     }
     eventually("the new home serves the slot", SOON, || there.outcome("EXISTS k") == "int(1)");
@@ -54,7 +54,7 @@ fn a_slot_that_moves_takes_its_ledger_along_and_sends_takers_after_it() {
 }
 
 #[test]
-fn takers_of_a_ledger_that_is_deleted_are_sent_to_ask_again() {
+fn takers_of_a_deleted_ledger_are_sent_away() {
     let cluster = Cluster::start(3, driven());
     let node = cluster.node_for_key("k");
     let mut here = node.connect();
@@ -65,8 +65,8 @@ fn takers_of_a_ledger_that_is_deleted_are_sent_to_ask_again() {
         waiter.send("RES.DLQ TAKE k w 1h WAIT 10m");
         eventually("it waits", SOON, || here.info_number("resil", "blocked_waiters") == 1);
         here.say(line);
-        let answer = waiter.answer();
-        assert!(answer.starts_with("-TRYAGAIN ") || answer == "[TIMEOUT -1]", "{line}: {answer}");
+        let reply = waiter.reply();
+        assert!(reply.starts_with("-TRYAGAIN ") || reply == "[TIMEOUT -1]", "{line}: {reply}");
         waiter.is_in_step();
     }
 }

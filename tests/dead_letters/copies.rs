@@ -141,7 +141,7 @@ fn a_file_of_changes_brings_every_state_back() {
 }
 
 #[test]
-fn a_rewritten_file_brings_every_state_back_with_and_without_preamble() {
+fn a_rewritten_file_restores_every_state() {
     for preamble in ["no", "yes"] {
         assert_same_after(with_file(preamble), |server| {
             let mut connection = server.connect();
@@ -156,7 +156,7 @@ fn a_rewritten_file_brings_every_state_back_with_and_without_preamble() {
 }
 
 #[test]
-fn a_replica_is_equal_by_stream_and_by_snapshot_and_only_reads() {
+fn a_replica_is_equal_and_only_reads() {
     let primary = Server::start(driven());
     let replica = Server::replica_of(&primary, driven());
     let mut connection = primary.connect();
@@ -184,7 +184,7 @@ fn a_replica_is_equal_by_stream_and_by_snapshot_and_only_reads() {
 }
 
 #[test]
-fn a_dump_is_equal_on_another_server_and_copy_is_refused() {
+fn a_dump_is_equal_elsewhere_and_copy_refused() {
     let (server, other) = (Server::start(driven()), Server::start(driven()));
     let (mut connection, mut there) = (server.connect(), other.connect());
     fill(&mut connection);

@@ -1,4 +1,4 @@
-//! What the world is told: events, notifications, counters, the log.
+//! What the world hears: events, notifications, counters, the log.
 
 use crate::driven::Say;
 use crate::hearing::{Hearing, json};
@@ -55,11 +55,12 @@ fn a_crash_that_nobody_asked_about_is_an_event_too() {
     scene.ask("RES.DLQ TAKE d t 10s");
     let mut hearing = Hearing::to(&scene.server, "resil:events:d");
     scene.main.clock_at_ms(10_500);
-    resil_harness::eventually("the death is told", crate::driven::SOON, || {
+    resil_harness::eventually("the death is reported", crate::driven::SOON, || {
         hearing.listen().iter().any(|(_, message)| json(message)["event"] == "dlq.dead")
     });
-    let told = hearing.heard.iter().find(|(_, message)| json(message)["event"] == "dlq.dead").expect("it was there");
-    assert_eq!(json(&told.1)["reason"], "crash", "{}", told.1);
+    let reported =
+        hearing.heard.iter().find(|(_, message)| json(message)["event"] == "dlq.dead").expect("it was there");
+    assert_eq!(json(&reported.1)["reason"], "crash", "{}", reported.1);
     assert_eq!(scene.main.info_number("resil", "dlq_deaths"), 1);
 }
 
@@ -121,7 +122,7 @@ fn counters_count_what_was_answered() {
 }
 
 #[test]
-fn the_log_has_one_line_of_deaths_for_a_ledger_and_a_minute() {
+fn the_log_has_one_line_per_ledger_and_minute() {
     let mut scene = ledger();
     let lines = |scene: &crate::scene::Scene| scene.server.log().matches("dead letters in d").count();
     for id in 0..20 {

@@ -73,8 +73,8 @@ fn a_waiting_taker_gets_the_next_turn_of_a_redrive() {
     scene.ask("PING");
     assert_eq!(scene.waiters(), 1);
     scene.main.clock_at_ms(11_000);
-    let answer = waiter.answer();
-    assert!(answer.starts_with("[TAKEN 10000 600000 [[m001 "), "{answer}");
+    let reply = waiter.reply();
+    assert!(reply.starts_with("[TAKEN 10000 600000 [[m001 "), "{reply}");
 }
 
 #[test]

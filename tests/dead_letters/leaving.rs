@@ -18,7 +18,7 @@ fn crowd() -> (Scene, Vec<Caller>, u64) {
 }
 
 #[test]
-fn those_who_wait_for_a_ledger_that_leaves_are_answered_once() {
+fn waiters_of_a_deleted_ledger_are_answered_once() {
     for line in
         ["DEL d", "UNLINK d", "PEXPIREAT d 1", "RENAME d e", "MOVE d 3", "FLUSHDB", "FLUSHALL", "FLUSHALL ASYNC"]
     {
@@ -26,8 +26,8 @@ fn those_who_wait_for_a_ledger_that_leaves_are_answered_once() {
         let (mut scene, mut waiters, _) = crowd();
         scene.main.say(line);
         for waiter in &mut waiters {
-            let answer = waiter.answer();
-            assert_eq!(answer, "[TIMEOUT -1]", "{line}");
+            let reply = waiter.reply();
+            assert_eq!(reply, "[TIMEOUT -1]", "{line}");
             waiter.is_in_step();
         }
         scene.nobody_waits();
@@ -59,26 +59,26 @@ fn a_ledger_that_was_moved_goes_on_where_it_is() {
         }
         let mut waiter = scene.waits_as(waiter, &format!("RES.DLQ TAKE {key} z 1h WAIT 10m"));
         scene.main.clock_at_ms(600_500);
-        assert_eq!(waiter.answer(), "[TIMEOUT 2999500]", "{line}");
+        assert_eq!(waiter.reply(), "[TIMEOUT 2999500]", "{line}");
     }
 }
 
 #[test]
-fn those_who_wait_for_what_became_something_else_are_told_to_ask_again() {
+fn waiters_of_a_replaced_key_are_asked_to_retry() {
     for line in ["SET d text", "RENAME list d"] {
         let (mut scene, mut waiters, _) = crowd();
         scene.main.say("RPUSH list x");
         scene.main.say(line);
         for waiter in &mut waiters {
-            let answer = waiter.answer();
-            assert!(answer.starts_with("-TRYAGAIN "), "{line}: {answer}");
+            let reply = waiter.reply();
+            assert!(reply.starts_with("-TRYAGAIN "), "{line}: {reply}");
             waiter.is_in_step();
         }
     }
 }
 
 #[test]
-fn a_reload_or_a_restore_of_the_same_leaves_waiters_waiting() {
+fn a_reload_or_equal_restore_keeps_waiters_waiting() {
     for is_reload in [true, false] {
         let (mut scene, mut waiters, fence) = crowd();
         if is_reload {
@@ -93,8 +93,8 @@ fn a_reload_or_a_restore_of_the_same_leaves_waiters_waiting() {
         }
         assert_eq!(scene.waiters(), 3);
         assert_eq!(scene.ask(&format!("RES.DLQ RETURN d taken {fence}")), "[RETURNED]");
-        let answer = waiters[0].answer();
-        assert!(answer.contains("[[taken "), "{answer}");
+        let reply = waiters[0].reply();
+        assert!(reply.contains("[[taken "), "{reply}");
     }
 }
 
@@ -118,8 +118,8 @@ fn a_demotion_sends_those_who_wait_away() {
     let before = scene.main.digest("d");
     scene.main.say("REPLICAOF 127.0.0.1 1");
     for waiter in &mut waiters {
-        let answer = waiter.answer();
-        assert!(answer.starts_with("-UNBLOCKED "), "{answer}");
+        let reply = waiter.reply();
+        assert!(reply.starts_with("-UNBLOCKED "), "{reply}");
     }
     assert_eq!(scene.main.digest("d"), before);
     scene.main.say("REPLICAOF NO ONE");

@@ -81,7 +81,7 @@ fn a_refusal_names_the_argument_and_changes_nothing() {
 }
 
 #[test]
-fn texts_are_bytes_of_any_length_and_are_cut_to_their_limits() {
+fn texts_are_any_bytes_cut_to_their_limits() {
     let mut scene = ledger();
     let long = |byte: u8, count: usize| vec![byte; count];
     let (error, text) = (long(0xff, 5_000), long(0xfe, 9_999));

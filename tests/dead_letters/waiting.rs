@@ -14,11 +14,11 @@ fn a_taker_waits_until_something_is_due() {
     scene.ask("RES.DLQ FAIL d m ERROR e PAYLOAD p");
     scene.ask("RES.DLQ FAIL d n ERROR e PAYLOAD p AFTER 2s");
     scene.main.clock_at_ms(500);
-    let answer = first.answer();
-    assert!(answer.starts_with("[TAKEN 500 10000 [[m "), "{answer}");
+    let reply = first.reply();
+    assert!(reply.starts_with("[TAKEN 500 10000 [[m "), "{reply}");
     scene.main.clock_at_ms(2_000);
-    let answer = second.answer();
-    assert!(answer.starts_with("[TAKEN 2000 10000 [[n "), "{answer}");
+    let reply = second.reply();
+    assert!(reply.starts_with("[TAKEN 2000 10000 [[n "), "{reply}");
     first.is_in_step();
     second.is_in_step();
     scene.nobody_waits();
@@ -30,13 +30,13 @@ fn a_wait_in_vain_ends_with_the_next_due_instant() {
     scene.ask("RES.DLQ FAIL d m ERROR e AFTER 1m");
     let mut waiter = scene.waits("RES.DLQ TAKE d w 10s WAIT 20s");
     scene.main.clock_at_ms(20_000);
-    assert_eq!(waiter.answer(), "[TIMEOUT 40000]");
+    assert_eq!(waiter.reply(), "[TIMEOUT 40000]");
     let mut unblocked = scene.waits("RES.DLQ TAKE d w 10s WAIT 20s");
     assert_eq!(scene.main.integer(&format!("CLIENT UNBLOCK {}", unblocked.id)), 1);
-    assert_eq!(unblocked.answer(), "[TIMEOUT 40000]");
+    assert_eq!(unblocked.reply(), "[TIMEOUT 40000]");
     let mut failed = scene.waits("RES.DLQ TAKE d w 10s WAIT 20s");
     assert_eq!(scene.main.integer(&format!("CLIENT UNBLOCK {} ERROR", failed.id)), 1);
-    assert!(failed.answer().starts_with("-UNBLOCKED "));
+    assert!(failed.reply().starts_with("-UNBLOCKED "));
     scene.nobody_waits();
     assert_eq!(state(&mut scene, "d", "m"), "waiting");
 }
@@ -63,10 +63,10 @@ fn the_verdict_of_an_asynchronous_wait_comes_with_the_entries() {
     scene.main.clock_at_ms(500);
     let late = client.late();
     assert_eq!((late.kind.as_str(), late.key.as_str(), late.owner.as_str()), ("ledger", "d", "b"));
-    assert!(late.answer.starts_with("[TAKEN 500 10000 [[m "), "{}", late.answer);
+    assert!(late.reply.starts_with("[TAKEN 500 10000 [[m "), "{}", late.reply);
     scene.ask("RES.DLQ FAIL d n ERROR e");
     scene.main.clock_at_ms(1_000);
-    assert_eq!(client.told(), "c TAKEN");
+    assert_eq!(client.notified(), "c TAKEN");
     assert_eq!(client.waits("RES.DLQ TAKE d e 10s WAIT 1m"), 1);
     scene.main.clock_at_ms(9_000);
     client.is_silent();
@@ -82,14 +82,14 @@ fn what_nobody_received_goes_to_the_next_and_counts_nothing() {
     // Read at once: the grant and the end of the connection are one turn of the server.
     let lines = format!("RES._CLOCK {}\r\nCLIENT KILL ID {}\r\n", crate::driven::START_US + 500_000, gone.id);
     director.write_all(lines.as_bytes()).expect("an open connection");
-    let answer = stays.answer();
-    assert!(answer.starts_with("[TAKEN 500 10000 [[m ") && answer.contains(" 1 0 p ["), "{answer}");
+    let reply = stays.reply();
+    assert!(reply.starts_with("[TAKEN 500 10000 [[m ") && reply.contains(" 1 0 p ["), "{reply}");
     assert_eq!(scene.ask("RES.DLQ TAKE d gone 10s"), "[NONE -1]");
     assert_eq!(count(&mut scene, "d", "taken"), 1);
 }
 
 #[test]
-fn an_asynchronous_taker_that_is_gone_leaves_the_entries_to_others() {
+fn an_asynchronous_taker_that_left_frees_the_entries() {
     let mut scene = ledger();
     scene.ask("RES.DLQ FAIL d m ERROR e PAYLOAD p");
     let mut client = AsyncClient::new(&scene.server);
@@ -127,7 +127,7 @@ fn the_same_token_asked_again_takes_over_the_wait() {
     let mut first = scene.waits("RES.DLQ TAKE d t 10s WAIT 1m");
     let mut again = crate::scene::Caller::new(&scene.server);
     again.send("RES.DLQ TAKE d t 10s WAIT 1m");
-    assert!(first.answer().starts_with("-SUPERSEDED "));
+    assert!(first.reply().starts_with("-SUPERSEDED "));
     scene.ask("RES.DLQ FAIL d m ERROR e");
     scene.main.clock_at_ms(500);
     assert_eq!(again.verdict(), "TAKEN");

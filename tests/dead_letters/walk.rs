@@ -1,4 +1,4 @@
-//! Random traffic: the replica is equal after it, what is told is never contradicted, and nothing is lost.
+//! Random traffic: the replica is equal after it, what is reported is never contradicted, and nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl Walk {
 }
 
 #[test]
-fn after_random_traffic_the_replica_is_equal_and_nothing_is_lost() {
+fn after_random_traffic_replicas_are_equal_and_nothing_lost() {
     let rng = seed::seeded("dead letters, random traffic");
     let primary = Server::start(driven());
     let replica = Server::replica_of(&primary, driven());

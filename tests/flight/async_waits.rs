@@ -30,15 +30,15 @@ fn the_result_comes_to_every_asynchronous_waiter() {
     for owner in ["b", "c", "d"] {
         let late = client.late();
         assert_eq!((late.kind.as_str(), late.key.as_str(), late.owner.as_str()), ("idempotency", "k", owner));
-        assert_eq!(late.answer, "[REPLAY ok receipt 0]");
+        assert_eq!(late.reply, "[REPLAY ok receipt 0]");
     }
-    assert_eq!(blocked.answer(), "[REPLAY ok receipt 0]");
+    assert_eq!(blocked.reply(), "[REPLAY ok receipt 0]");
     assert_eq!(client.ask("RES.IDEMP BEGIN k f 10s WAIT 1m ASYNC"), "[REPLAY ok receipt 0]", "it is there already");
     client.is_silent();
 }
 
 #[test]
-fn the_next_runs_when_the_runner_aborts_lapses_or_is_gone() {
+fn the_next_runs_after_aborts_lapses_and_closes() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     scene.ask("RES.IDEMP BEGIN k runner 10s");
@@ -46,11 +46,11 @@ fn the_next_runs_when_the_runner_aborts_lapses_or_is_gone() {
         client.waits(&format!("RES.IDEMP BEGIN k {owner} 10s WAIT 10m"));
     }
     scene.ask("RES.IDEMP ABORT k runner");
-    assert_eq!(client.told(), "b RUN");
+    assert_eq!(client.notified(), "b RUN");
     scene.main.clock_at_ms(10_000);
-    assert_eq!(client.told(), "c RUN");
+    assert_eq!(client.notified(), "c RUN");
     scene.ask("DEL k");
-    assert_eq!(client.told(), "d RUN");
+    assert_eq!(client.notified(), "d RUN");
     client.is_silent();
 }
 
@@ -61,7 +61,7 @@ fn a_waiter_that_aborts_or_abandons_leaves_the_queue() {
     scene.ask("RES.IDEMP BEGIN i runner 10s");
     client.waits("RES.IDEMP BEGIN i b 10s WAIT 10m");
     assert_eq!(client.ask("RES.IDEMP ABORT i b"), "[ABORTED]");
-    assert_eq!(client.told(), "b -SUPERSEDED");
+    assert_eq!(client.notified(), "b -SUPERSEDED");
     scene.ask("RES.SFLIGHT JOIN s leader 10s");
     client.waits("RES.SFLIGHT JOIN s b 10s WAIT 10m");
     client.ask("RES.SFLIGHT ABANDON s b");
@@ -72,10 +72,10 @@ fn a_waiter_that_aborts_or_abandons_leaves_the_queue() {
 }
 
 #[test]
-fn a_flight_tells_its_value_its_error_and_its_next_leader() {
+fn a_flight_tells_value_error_and_next_leader() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
-    for (publish, told) in [
+    for (publish, reported) in [
         ("RES.SFLIGHT PUBLISH s leader 1h VALUE bytes", "VALUE"),
         ("RES.SFLIGHT PUBLISH s leader 1h EMPTY", "EMPTY"),
         ("RES.SFLIGHT PUBLISH s leader 1h ERROR why", "ERROR"),
@@ -88,13 +88,13 @@ fn a_flight_tells_its_value_its_error_and_its_next_leader() {
         client.waits("RES.SFLIGHT JOIN s b 1h WAIT 10m");
         scene.ask(publish);
         let late = client.late();
-        assert_eq!(late.short(), format!("b {told}"), "{publish}: {}", late.answer);
+        assert_eq!(late.short(), format!("b {reported}"), "{publish}: {}", late.reply);
         client.is_silent();
     }
 }
 
 #[test]
-fn a_large_result_is_published_up_to_its_bound_and_fetched_beyond() {
+fn large_results_are_published_to_a_bound_then_fetched() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     for (length, is_published) in [(5_000, true), (60_000, true), (PUBLISHED_MAX + 1, false), (900_000, false)] {
@@ -112,9 +112,9 @@ fn a_large_result_is_published_up_to_its_bound_and_fetched_beyond() {
         let shown = value.escape_ascii().to_string();
         for _ in 0..2 {
             let late = client.late();
-            let is_whole = late.answer.contains(&shown);
-            let is_error = late.answer.starts_with("-AGAIN ");
-            assert!(is_whole == is_published && is_error != is_published, "{length}: {:.80}", late.answer);
+            let is_whole = late.reply.contains(&shown);
+            let is_error = late.reply.starts_with("-AGAIN ");
+            assert!(is_whole == is_published && is_error != is_published, "{length}: {:.80}", late.reply);
         }
         for line in ["RES.IDEMP BEGIN i b 1h", "RES.SFLIGHT JOIN s b 1h"] {
             assert!(client.ask(line).contains(&shown), "{line}: {length}");
@@ -165,8 +165,8 @@ fn a_run_that_nobody_hears_is_handed_on() {
         let mut director = scene.server.raw();
         let lines = format!("{let_go}\r\nCLIENT KILL ID {}\r\n", killed.id);
         director.write_all(lines.as_bytes()).expect("an open connection");
-        let told = stays.told();
-        assert_eq!(told, format!("d {granted}"));
+        let reported = stays.notified();
+        assert_eq!(reported, format!("d {granted}"));
         stays.is_silent();
     }
 }

@@ -35,7 +35,7 @@ fn a_bound_leader_hears_of_its_loss_by_heartbeat_once() {
     scene.ask("RES.SFLIGHT INVALIDATE s");
     assert_eq!(ask(&mut bound, "RES.HEARTBEAT"), format!("[1 [[s {lead} invalidated]]]"));
     scene.main.say("DEL i");
-    eventually("it is told", SOON, || {
+    eventually("it is notified", SOON, || {
         let beat = ask(&mut bound, "RES.HEARTBEAT");
         beat == format!("[0 [[i {run} absent]]]")
     });
@@ -44,7 +44,7 @@ fn a_bound_leader_hears_of_its_loss_by_heartbeat_once() {
 
 /// Leaders and followers close at once, again and again: what was handed to one who is gone is handed on.
 #[test]
-fn a_caller_that_is_left_runs_or_leads_however_many_go_at_once() {
+fn one_of_the_remaining_callers_runs_or_leads() {
     let mut rng = seeded("callers that close at once");
     for (begin, info, granted) in
         [("RES.IDEMP BEGIN", "RES.IDEMP INFO", "[RUN "), ("RES.SFLIGHT JOIN", "RES.SFLIGHT INFO", "[LEAD ")]
@@ -59,9 +59,9 @@ fn a_caller_that_is_left_runs_or_leads_however_many_go_at_once() {
         }
         let mut last_fence = 0;
         let mut leader = "c0".to_owned();
-        assert!(callers.get_mut("c0").unwrap().answer().starts_with(granted));
+        assert!(callers.get_mut("c0").unwrap().reply().starts_with(granted));
         while callers.len() > 1 {
-            // The leader goes, and with it some of those who wait, the first in line among them.
+            // The leader goes, and with it some of those who wait, the first in the queue among them.
             let mut going = vec![callers.remove(&leader)];
             let names: Vec<String> = callers.keys().cloned().collect();
             for name in names {
@@ -77,9 +77,9 @@ fn a_caller_that_is_left_runs_or_leads_however_many_go_at_once() {
                 leader = field(&state, field_name);
                 left.contains(&leader) && scene.waiters() == left.len() as i64 - 1
             });
-            let told = callers.get_mut(&leader).unwrap().answer();
-            assert!(told.starts_with(granted) && number(&told, 1) > last_fence, "{leader}: {told}");
-            last_fence = number(&told, 1);
+            let reported = callers.get_mut(&leader).unwrap().reply();
+            assert!(reported.starts_with(granted) && number(&reported, 1) > last_fence, "{leader}: {reported}");
+            last_fence = number(&reported, 1);
         }
         assert_eq!(scene.main.info_number("resil", "internal_errors"), 0);
     }

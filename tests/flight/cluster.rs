@@ -23,7 +23,7 @@ fn waiting(node: &Server, begin: &str) -> Vec<Caller> {
 }
 
 #[test]
-fn a_key_that_is_deleted_is_granted_to_nobody_from_memory() {
+fn a_deleted_key_is_granted_to_nobody_from_memory() {
     let cluster = Cluster::start(2, Options::default());
     let node = cluster.node_for_key("k");
     let mut connection = node.connect();
@@ -34,8 +34,8 @@ fn a_key_that_is_deleted_is_granted_to_nobody_from_memory() {
             let mut callers = waiting(node, begin);
             connection.say(line);
             for caller in &mut callers {
-                let answer = caller.answer();
-                assert!(answer.starts_with("-TRYAGAIN "), "{line}: {answer}");
+                let reply = caller.reply();
+                assert!(reply.starts_with("-TRYAGAIN "), "{line}: {reply}");
                 caller.is_in_step();
             }
         }
@@ -43,7 +43,7 @@ fn a_key_that_is_deleted_is_granted_to_nobody_from_memory() {
 }
 
 #[test]
-fn a_slot_that_moves_takes_results_and_values_along_and_sends_those_who_wait_after_it() {
+fn a_moved_slot_takes_results_and_sends_waiters_after() {
     let cluster = Cluster::start(2, Options::default());
     let from = cluster.node_for_key("k");
     let to = cluster.nodes().iter().find(|node| node.port() != from.port()).expect("there are two");
@@ -69,10 +69,10 @@ fn a_slot_that_moves_takes_results_and_values_along_and_sends_those_who_wait_aft
         connection.say(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
     }
     for caller in &mut callers {
-        let answer = caller.answer();
+        let reply = caller.reply();
         assert!(
-            answer.starts_with("-TRYAGAIN ") || answer == format!("-MOVED {slot} 127.0.0.1:{}", to.port()),
-            "{answer}"
+            reply.starts_with("-TRYAGAIN ") || reply == format!("-MOVED {slot} 127.0.0.1:{}", to.port()),
+            "{reply}"
         );
         caller.is_in_step();
     }

@@ -12,8 +12,8 @@ use crate::talk::{all_wait, ask, number};
 fn fill(server: &Server) -> Vec<Caller> {
     let mut connection = server.connect();
     let mut say = |line: &str| {
-        let answer = ask(&mut connection, line);
-        assert!(!answer.starts_with('-') && !answer.starts_with("[LOST"), "{line}: {answer}");
+        let reply = ask(&mut connection, line);
+        assert!(!reply.starts_with('-') && !reply.starts_with("[LOST"), "{line}: {reply}");
     };
     for line in [
         "RES.IDEMP BEGIN running a 1h FINGERPRINT f KEEP 2h ONLAPSE HOLD",
@@ -120,8 +120,8 @@ fn says(connection: &mut Connection) {
         ("RES.SFLIGHT GET set UNDER name", "[VALUE bytes "),
         ("RES.SFLIGHT GET large", "[VALUE \\xfe"),
     ] {
-        let answer = ask(connection, line);
-        assert!(answer.starts_with(wanted), "{line}: {}", &answer[..answer.len().min(200)]);
+        let reply = ask(connection, line);
+        assert!(reply.starts_with(wanted), "{line}: {}", &reply[..reply.len().min(200)]);
     }
 }
 
@@ -142,8 +142,8 @@ fn goes_on(connection: &mut Connection, last_fence: i64) {
         ("RES.SFLIGHT PUBLISH invalidated a 1h VALUE x", "[LOST invalidated]"),
         ("RES.SFLIGHT PUBLISH led-under a 1h UNDER name TAG soft VALUE x", "[LOST invalidated]"),
     ] {
-        let answer = ask(connection, line);
-        assert!(answer.starts_with(wanted), "{line}: {answer}");
+        let reply = ask(connection, line);
+        assert!(reply.starts_with(wanted), "{line}: {reply}");
     }
     let run = ask(connection, "RES.IDEMP BEGIN aborted z 1h");
     assert!(number(&run, 1) > last_fence && number(&run, 2) == 2, "{run} after {last_fence}");
@@ -210,7 +210,7 @@ fn a_file_loaded_again_at_once_brings_every_shape_back() {
 }
 
 #[test]
-fn a_rewritten_file_brings_every_shape_back_with_and_without_preamble() {
+fn a_rewritten_file_restores_every_shape() {
     for preamble in ["no", "yes"] {
         assert_same_after(with_file(preamble), |server| {
             rewrite_file(&mut server.connect());
@@ -220,7 +220,7 @@ fn a_rewritten_file_brings_every_shape_back_with_and_without_preamble() {
 }
 
 #[test]
-fn a_replica_is_equal_in_every_shape_by_stream_and_by_snapshot() {
+fn a_replica_is_equal_in_every_shape() {
     let primary = Server::fresh();
     let replica = Server::replica_of(&primary, Options::default());
     let _callers = fill(&primary);

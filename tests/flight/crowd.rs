@@ -20,27 +20,27 @@ fn publish(connection: &mut Connection, token: &str, what: &str) -> String {
     ask(connection, &format!("RES.SFLIGHT PUBLISH k {token} {what}"))
 }
 
-/// All but those who led were told `wanted`.
+/// All but those who led got `wanted`.
 #[track_caller]
-fn all_told(answers: &[String], wanted: &str, leaders: usize) {
-    let told = answers.iter().filter(|answer| *answer == wanted).count();
-    let others: Vec<&String> = answers.iter().filter(|answer| *answer != wanted).collect();
-    assert_eq!(told, answers.len() - leaders, "the others: {others:?}");
+fn all_got(replies: &[String], wanted: &str, leaders: usize) {
+    let reported = replies.iter().filter(|reply| *reply == wanted).count();
+    let others: Vec<&String> = replies.iter().filter(|reply| *reply != wanted).collect();
+    assert_eq!(reported, replies.len() - leaders, "the others: {others:?}");
 }
 
 #[test]
 fn a_thousand_callers_one_load_and_all_get_the_bytes() {
     let server = Server::fresh();
     let begun = Mutex::new(Instant::now());
-    let (answers, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
+    let (replies, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
         all_wait(&mut server.connect(), CROWD - 1);
         *begun.lock().unwrap() = Instant::now();
         publish(connection, token, "1h VALUE the-bytes")
     });
     seed::say(&format!("PUBLISH to the last of {CROWD} followers: {:?}", begun.lock().unwrap().elapsed()));
     assert_eq!(loads, 1);
-    assert!(answers.contains(&format!("[PUBLISHED {}]", CROWD - 1)));
-    all_told(&answers, "[VALUE the-bytes 0 3600000]", 1);
+    assert!(replies.contains(&format!("[PUBLISHED {}]", CROWD - 1)));
+    all_got(&replies, "[VALUE the-bytes 0 3600000]", 1);
 }
 
 /// A leader in a process of its own, killed when the whole crowd waits for it.
@@ -50,7 +50,7 @@ fn killed_half_way(rest: &str) {
     leader.says(&format!("RES.SFLIGHT JOIN k child {rest}"));
     assert_eq!(leader.hears(), "LEAD");
     let first = leader.hears().parse::<i64>().expect("a fence");
-    let (answers, loads) = std::thread::scope(|scope| {
+    let (replies, loads) = std::thread::scope(|scope| {
         let main = &mut scene.main;
         scope.spawn(move || {
             all_wait(main, CROWD);
@@ -63,8 +63,8 @@ fn killed_half_way(rest: &str) {
         })
     });
     assert_eq!(loads, 1, "one by the child, one after it");
-    assert!(answers.contains(&format!("[PUBLISHED {}]", CROWD - 1)), "nobody was failed");
-    all_told(&answers, "[VALUE second 0 3600000]", 1);
+    assert!(replies.contains(&format!("[PUBLISHED {}]", CROWD - 1)), "nobody was failed");
+    all_got(&replies, "[VALUE second 0 3600000]", 1);
     let late = scene.ask("RES.SFLIGHT PUBLISH k child 1h VALUE first");
     assert!(late.starts_with("[LOST "), "{late}");
     assert!(scene.ask("RES.SFLIGHT GET k").starts_with("[VALUE second "));
@@ -76,7 +76,7 @@ fn a_killed_bound_leader_costs_one_more_load() {
 }
 
 #[test]
-fn a_killed_leader_that_was_not_bound_costs_one_more_load_after_its_lease() {
+fn a_killed_unbound_leader_costs_one_more_load() {
     killed_half_way("3s");
 }
 
@@ -84,12 +84,12 @@ fn a_killed_leader_that_was_not_bound_costs_one_more_load_after_its_lease() {
 fn an_error_is_everybodys_and_nobody_tries_again() {
     for (ttl, kept) in [("0", false), ("1h", true)] {
         let server = Server::fresh();
-        let (answers, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
+        let (replies, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
             all_wait(&mut server.connect(), CROWD - 1);
             publish(connection, token, &format!("{ttl} ERROR no-database"))
         });
         assert_eq!(loads, 1);
-        all_told(&answers, "[ERROR no-database]", 1);
+        all_got(&replies, "[ERROR no-database]", 1);
         let later = ask(&mut server.connect(), "RES.SFLIGHT JOIN k late 1h");
         assert!(later.starts_with(if kept { "[ERROR no-database]" } else { "[LEAD " }), "{later}");
     }
@@ -98,12 +98,12 @@ fn an_error_is_everybodys_and_nobody_tries_again() {
 #[test]
 fn nothing_found_is_everybodys() {
     let server = Server::fresh();
-    let (answers, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
+    let (replies, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, _| {
         all_wait(&mut server.connect(), CROWD - 1);
         publish(connection, token, "1h EMPTY")
     });
     assert_eq!(loads, 1);
-    all_told(&answers, "[EMPTY 0]", 1);
+    all_got(&replies, "[EMPTY 0]", 1);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn an_abandoned_lead_is_the_next_followers_alone() {
     for rest in ["", " RETRY 300ms"] {
         let server = Server::fresh();
         let abandoned = Mutex::new(Instant::now());
-        let (answers, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, nth| {
+        let (replies, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, nth| {
             all_wait(&mut server.connect(), CROWD - 1 - nth);
             if nth == 0 {
                 *abandoned.lock().unwrap() = Instant::now();
@@ -122,15 +122,15 @@ fn an_abandoned_lead_is_the_next_followers_alone() {
             publish(connection, token, "1h VALUE second")
         });
         assert_eq!(loads, 2);
-        assert!(answers.contains(&"[ABANDONED]".to_owned()));
-        all_told(&answers, "[VALUE second 0 3600000]", 2);
+        assert!(replies.contains(&"[ABANDONED]".to_owned()));
+        all_got(&replies, "[VALUE second 0 3600000]", 2);
     }
 }
 
 #[test]
-fn a_value_out_of_date_before_it_came_is_seen_by_nobody() {
+fn a_value_expired_before_it_came_is_unseen() {
     let server = Server::fresh();
-    let (answers, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, nth| {
+    let (replies, loads) = crowd(&server, CROWD, JOIN, "LEAD", |connection, token, nth| {
         if nth > 0 {
             all_wait(&mut server.connect(), CROWD - 2);
             // Only now the first one is done, which began before.
@@ -146,24 +146,24 @@ fn a_value_out_of_date_before_it_came_is_seen_by_nobody() {
         publish(connection, token, "1h VALUE old")
     });
     assert_eq!(loads, 2);
-    assert!(answers.contains(&"[LOST invalidated]".to_owned()));
-    all_told(&answers, "[VALUE new 0 3600000]", 2);
+    assert!(replies.contains(&"[LOST invalidated]".to_owned()));
+    all_got(&replies, "[VALUE new 0 3600000]", 2);
 }
 
 #[test]
-fn past_its_time_one_leads_and_the_rest_get_the_stale_value_at_once() {
+fn past_its_time_one_leads_and_others_get_stale() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN k first 1s");
     scene.ask("RES.SFLIGHT PUBLISH k first 1s VALUE old STALE 1m");
     scene.main.clock_at_ms(2_000);
-    let (answers, loads) = crowd(&scene.server, CROWD, JOIN, "LEAD", |connection, token, _| {
-        // Nobody waits: the rest are told before anything was loaded.
+    let (replies, loads) = crowd(&scene.server, CROWD, JOIN, "LEAD", |connection, token, _| {
+        // Nobody waits: the rest are notified before anything was loaded.
         let seen = ask(connection, &format!("RES.SFLIGHT JOIN k {token} 1h"));
         assert!(seen.contains(" old "), "a leader gets the stale value, too: {seen}");
         seen
     });
     assert_eq!(loads, 1);
-    all_told(&answers, "[STALE old 2000]", 1);
+    all_got(&replies, "[STALE old 2000]", 1);
     assert_eq!(scene.main.info_number("resil", "sflight_waited"), 0);
 }
 
@@ -171,24 +171,24 @@ fn past_its_time_one_leads_and_the_rest_get_the_stale_value_at_once() {
 fn a_thousand_duplicates_one_run_and_all_get_its_result() {
     for (rest, kind) in [("", "ok"), (" ERROR", "error")] {
         let server = Server::fresh();
-        let (answers, runs) = crowd(&server, CROWD, BEGIN, "RUN", |connection, token, _| {
+        let (replies, runs) = crowd(&server, CROWD, BEGIN, "RUN", |connection, token, _| {
             all_wait(&mut server.connect(), CROWD - 1);
             ask(connection, &format!("RES.IDEMP COMMIT k {token} 1h receipt-17{rest}"))
         });
         assert_eq!(runs, 1);
-        assert!(answers.contains(&"[COMMITTED stored]".to_owned()));
-        all_told(&answers, &format!("[REPLAY {kind} receipt-17 0]"), 1);
+        assert!(replies.contains(&"[COMMITTED stored]".to_owned()));
+        all_got(&replies, &format!("[REPLAY {kind} receipt-17 0]"), 1);
     }
 }
 
 #[test]
-fn a_killed_runner_is_followed_by_exactly_one_who_is_told_so() {
+fn exactly_one_follows_a_killed_runner_and_knows() {
     for rest in ["1h BOUND", "2s"] {
         let mut scene = Scene::real();
         let mut runner = Client::of(&scene.server);
         runner.says(&format!("RES.IDEMP BEGIN k child {rest} FINGERPRINT f"));
         assert_eq!(runner.hears(), "RUN");
-        let (answers, runs) = std::thread::scope(|scope| {
+        let (replies, runs) = std::thread::scope(|scope| {
             let main = &mut scene.main;
             scope.spawn(move || {
                 all_wait(main, CROWD);
@@ -201,7 +201,7 @@ fn a_killed_runner_is_followed_by_exactly_one_who_is_told_so() {
             })
         });
         assert_eq!(runs, 1);
-        all_told(&answers, "[REPLAY ok second 0]", 1);
+        all_got(&replies, "[REPLAY ok second 0]", 1);
         assert_eq!(scene.ask("RES.IDEMP COMMIT k child 1h first"), "[LOST taken]");
     }
 }

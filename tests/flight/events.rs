@@ -25,7 +25,7 @@ fn heard_once(hearing: &mut Hearing, wanted: &Json) {
 }
 
 #[test]
-fn every_loss_is_told_once_with_its_kind_and_reason() {
+fn every_loss_is_reported_once_with_its_kind_and_reason() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:*");
     scene.ask("RES.IDEMP BEGIN i a 1s");
@@ -122,7 +122,7 @@ fn transitions_are_notified_under_their_keys() {
 }
 
 #[test]
-fn a_lead_that_is_passed_on_is_notified_as_an_end_and_a_beginning() {
+fn a_passed_lead_is_an_end_and_a_beginning() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN s a 1h");
     let mut follower = scene.waits("RES.SFLIGHT JOIN s b 1h WAIT 1m");
@@ -135,7 +135,7 @@ fn a_lead_that_is_passed_on_is_notified_as_an_end_and_a_beginning() {
 
 /// As commands/res.idemp.abort.json says.
 #[test]
-fn work_that_is_passed_on_is_notified_as_an_end_and_a_beginning() {
+fn passed_work_is_an_end_and_a_beginning() {
     let mut scene = Scene::driven();
     scene.ask("RES.IDEMP BEGIN k a 1h");
     let mut waiter = scene.waits("RES.IDEMP BEGIN k b 1h WAIT 1m");

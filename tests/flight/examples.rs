@@ -12,7 +12,7 @@ fn says(program: &str, lines: &[&str]) {
 }
 
 #[test]
-fn a_saga_that_crashed_is_resumed_and_no_step_is_done_twice() {
+fn a_resumed_saga_does_no_step_twice() {
     says(
         env!("CARGO_BIN_EXE_saga"),
         &[

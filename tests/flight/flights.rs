@@ -16,7 +16,7 @@ fn the_lead_passes_down_the_line_in_order() {
     let (mut scene, mut followers) = scene_with_followers(&["b", "c", "d", "e"]);
     let mut fence = number(&scene.ask("RES.SFLIGHT JOIN k leader 10s"), 1);
     let mut passed = |follower: &mut Caller| {
-        let lead = follower.answer();
+        let lead = follower.reply();
         assert!(lead.starts_with("[LEAD ") && number(&lead, 1) > fence, "{lead}");
         fence = number(&lead, 1);
         follower.is_in_step();
@@ -31,7 +31,7 @@ fn the_lead_passes_down_the_line_in_order() {
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k b 1s EMPTY"), "[LOST expired]");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k c 1s EMPTY"), "[LOST invalidated]");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k d 1s VALUE v"), "[PUBLISHED 1]");
-    assert_eq!(followers[3].answer(), "[VALUE v 0 1000]");
+    assert_eq!(followers[3].reply(), "[VALUE v 0 1000]");
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_followers_patience_is_its_own() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);
     let mut impatient = scene.waits("RES.SFLIGHT JOIN k c 10s WAIT 100ms");
     scene.main.clock_at_ms(100);
-    assert_eq!(impatient.answer(), "[BUSY 9900]");
+    assert_eq!(impatient.reply(), "[BUSY 9900]");
     impatient.is_in_step();
     assert_eq!(scene.waiters(), 1);
     scene.ask("RES.SFLIGHT PUBLISH k leader 1s EMPTY");
-    assert_eq!(followers[0].answer(), "[EMPTY 0]");
+    assert_eq!(followers[0].reply(), "[EMPTY 0]");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_renewed_lead_is_not_passed_on() {
 }
 
 #[test]
-fn a_bound_leader_that_closes_passes_the_lead_on_at_once() {
+fn a_bound_leader_that_closes_passes_the_lead() {
     let mut scene = Scene::driven();
     let mut leader = Caller::new(&scene.server);
     leader.send("RES.SFLIGHT JOIN k leader 1h BOUND");
@@ -74,15 +74,15 @@ fn the_same_token_asking_again_takes_its_own_place() {
     let (mut scene, mut followers) = scene_with_followers(&["b", "c"]);
     let mut again = Caller::new(&scene.server);
     again.send("RES.SFLIGHT JOIN k b 10s WAIT 1m");
-    let told = followers[0].answer();
-    assert!(told.starts_with('-'), "the earlier call is superseded: {told}");
+    let reported = followers[0].reply();
+    assert!(reported.starts_with('-'), "the earlier call is superseded: {reported}");
     scene.ask("RES.SFLIGHT ABANDON k leader");
     assert_eq!(again.verdict(), "LEAD");
     assert_eq!(scene.waiters(), 1);
 }
 
 #[test]
-fn an_abandon_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_away() {
+fn an_abandon_by_a_waiter_takes_it_out() {
     let (mut scene, mut followers) = scene_with_followers(&["b", "c"]);
     assert_eq!(scene.ask("RES.SFLIGHT ABANDON k b"), "[ABANDONED]");
     assert_eq!(followers[0].verdict(), "-SUPERSEDED");
@@ -94,10 +94,10 @@ fn an_abandon_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_awa
 }
 
 #[test]
-fn an_error_with_a_time_is_told_to_a_caller_that_comes_until_then() {
+fn an_error_with_a_time_reaches_later_callers() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);
     scene.ask("RES.SFLIGHT PUBLISH k leader 5s ERROR down");
-    assert_eq!(followers[0].answer(), "[ERROR down]");
+    assert_eq!(followers[0].reply(), "[ERROR down]");
     scene.main.clock_at_ms(4_999);
     assert_eq!(scene.ask("RES.SFLIGHT JOIN k c 10s WAIT 1m"), "[ERROR down]");
     scene.main.clock_at_ms(5_000);
@@ -105,7 +105,7 @@ fn an_error_with_a_time_is_told_to_a_caller_that_comes_until_then() {
 }
 
 #[test]
-fn after_a_pause_exactly_one_of_those_who_waited_leads() {
+fn after_a_pause_exactly_one_waiter_leads() {
     let (mut scene, mut followers) = scene_with_followers(&["b", "c"]);
     scene.ask("RES.SFLIGHT ABANDON k leader RETRY 5s");
     let mut late = scene.waits("RES.SFLIGHT JOIN k d 10s WAIT 1m");
@@ -115,8 +115,8 @@ fn after_a_pause_exactly_one_of_those_who_waited_leads() {
     assert_eq!(followers[0].verdict(), "LEAD");
     assert_eq!(scene.waiters(), 2);
     scene.ask("RES.SFLIGHT PUBLISH k b 1s VALUE v");
-    assert_eq!(followers[1].answer(), "[VALUE v 0 1000]");
-    assert_eq!(late.answer(), "[VALUE v 0 1000]");
+    assert_eq!(followers[1].reply(), "[VALUE v 0 1000]");
+    assert_eq!(late.reply(), "[VALUE v 0 1000]");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn stale_is_served_inside_its_time_and_never_after() {
 }
 
 #[test]
-fn a_soft_invalidation_keeps_the_value_as_stale_and_voids_the_leader() {
+fn a_soft_invalidation_leaves_stale_and_voids_the_leader() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN k a 1h");
     scene.ask("RES.SFLIGHT PUBLISH k a 1h VALUE old");
@@ -154,15 +154,15 @@ fn a_soft_invalidation_keeps_the_value_as_stale_and_voids_the_leader() {
 
 /// Nothing is kept, but a caller that waits has it.
 #[test]
-fn a_value_without_a_time_is_for_those_who_wait() {
+fn a_value_without_a_time_is_for_waiters() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k leader 0 VALUE v"), "[PUBLISHED 1]");
-    assert_eq!(followers[0].answer(), "[VALUE v 0 0]");
+    assert_eq!(followers[0].reply(), "[VALUE v 0 0]");
     assert_eq!(scene.ask("RES.SFLIGHT GET k"), "[MISS]");
 }
 
 #[test]
-fn waiters_that_are_unblocked_or_killed_leave_and_the_next_leads() {
+fn unblocked_or_killed_waiters_leave_and_the_next_leads() {
     for how in ["TIMEOUT", "ERROR", "KILL"] {
         let (mut scene, mut followers) = scene_with_followers(&["b", "c"]);
         let id = followers[0].id;
@@ -170,11 +170,11 @@ fn waiters_that_are_unblocked_or_killed_leave_and_the_next_leads() {
             "KILL" => scene.main.say(&format!("CLIENT KILL ID {id}")),
             _ => scene.main.say(&format!("CLIENT UNBLOCK {id} {how}")),
         };
-        let told = followers[0].answer();
+        let reported = followers[0].reply();
         match how {
-            "TIMEOUT" => assert_eq!(told, "[BUSY 10000]"),
-            "ERROR" => assert!(told.starts_with("-UNBLOCKED"), "{told}"),
-            _ => assert_eq!(told, "closed"),
+            "TIMEOUT" => assert_eq!(reported, "[BUSY 10000]"),
+            "ERROR" => assert!(reported.starts_with("-UNBLOCKED"), "{reported}"),
+            _ => assert_eq!(reported, "closed"),
         }
         if how != "KILL" {
             followers[0].is_in_step();

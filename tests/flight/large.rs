@@ -84,7 +84,7 @@ fn watched(server: &Server, done: &AtomicBool) -> (i64, Duration) {
 }
 
 /// The most memory the process ever had resident, in bytes, where the system tells. INFO cannot: a slice is written and
-/// handed to the sockets before the server answers anybody.
+/// handed to the sockets before the server replies anybody.
 fn resident_peak(server: &Server) -> Option<i64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -134,7 +134,7 @@ fn a_thousand_followers_get_a_megabyte_each_within_the_budget() {
 }
 
 #[test]
-fn a_thousand_followers_get_a_megabyte_each_within_a_small_budget() {
+fn a_thousand_followers_get_a_megabyte_each_in_budget() {
     a_thousand_megabytes(8 * MB, 2 * 8 * MB + 32 * MB);
 }
 
@@ -192,7 +192,7 @@ fn with_slow_readers() -> (Server, Vec<TcpStream>, Vec<TcpStream>, Vec<u8>) {
 }
 
 #[test]
-fn followers_that_do_not_read_do_not_keep_the_others_waiting_for_ever() {
+fn slow_readers_do_not_block_others_for_ever() {
     let (server, slow, mut quick, value) = with_slow_readers();
     assert_eq!(publish(&server, &value), "[PUBLISHED 22]");
     assert!(all_read(&mut quick, &reply_with(&value), Duration::from_secs(10)), "the others are answered");
@@ -200,7 +200,7 @@ fn followers_that_do_not_read_do_not_keep_the_others_waiting_for_ever() {
 }
 
 #[test]
-fn followers_that_do_not_read_do_not_delay_answers_about_other_keys() {
+fn slow_readers_do_not_delay_other_keys() {
     let (server, slow, quick, value) = with_slow_readers();
     let mut connection = server.connect();
     ask(&mut connection, "RES.LOCK ACQUIRE lock a 1h");
@@ -212,16 +212,16 @@ fn followers_that_do_not_read_do_not_delay_answers_about_other_keys() {
     {
         let mut caller = Caller::new(&server);
         caller.send(line);
-        let told = caller.answer();
-        assert!(told.starts_with(wanted), "{line}: {told} after {:?}", begun.elapsed());
+        let reported = caller.reply();
+        assert!(reported.starts_with(wanted), "{line}: {reported} after {:?}", begun.elapsed());
     }
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     drop((slow, quick));
 }
 
-/// Those whose answer is put off are still waiting clients: they may close, be killed or be unblocked.
+/// Those whose reply is put off are still waiting clients: they may close, be killed or be unblocked.
 #[test]
-fn followers_whose_answer_is_put_off_may_leave() {
+fn followers_whose_reply_is_put_off_may_leave() {
     let (server, slow, quick, value) = with_slow_readers();
     let mut connection = server.connect();
     let mut patient = Caller::new(&server);
@@ -231,8 +231,8 @@ fn followers_whose_answer_is_put_off_may_leave() {
     let put_off = connection.info_number("resil", "blocked_waiters");
     assert!((20..23).contains(&put_off), "{put_off}");
     assert_eq!(connection.integer(&format!("CLIENT UNBLOCK {}", patient.id)), 1);
-    let told = patient.verdict();
-    assert!(told == "BUSY" || told == "VALUE", "{told}");
+    let reported = patient.verdict();
+    assert!(reported == "BUSY" || reported == "VALUE", "{reported}");
     patient.is_in_step();
     drop((slow, quick));
     all_wait(&mut connection, 0);
@@ -241,7 +241,7 @@ fn followers_whose_answer_is_put_off_may_leave() {
 }
 
 #[test]
-fn a_limit_on_output_buffers_closes_those_who_do_not_read_and_the_others_have_it() {
+fn an_output_limit_closes_slow_readers_only() {
     let (server, slow, mut quick, value) = with_slow_readers();
     ok(&mut server.connect(), &["CONFIG", "SET", "client-output-buffer-limit", "normal 0 1mb 1"]);
     assert_eq!(publish(&server, &value), "[PUBLISHED 22]");
@@ -250,7 +250,7 @@ fn a_limit_on_output_buffers_closes_those_who_do_not_read_and_the_others_have_it
 }
 
 #[test]
-fn when_followers_that_do_not_read_go_the_others_have_it() {
+fn when_slow_readers_leave_the_others_have_it() {
     let (server, slow, mut quick, value) = with_slow_readers();
     assert_eq!(publish(&server, &value), "[PUBLISHED 22]");
     drop(slow);

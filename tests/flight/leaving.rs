@@ -1,4 +1,4 @@
-//! Every way a key can leave, or be replaced: a caller that waits gets exactly one answer, and a loss is told once.
+//! Every way a key can leave, or be replaced: a caller that waits gets exactly one reply, and a loss is reported once.
 
 use redis::Connection;
 use resil_harness::{Flavor, Server, eventually, ok};
@@ -15,7 +15,7 @@ struct Kind {
     begin: &'static str,
     granted: &'static str,
     end: &'static str,
-    told: &'static str,
+    reported: &'static str,
 }
 
 const KINDS: [Kind; 2] = [
@@ -24,14 +24,14 @@ const KINDS: [Kind; 2] = [
         begin: "RES.IDEMP BEGIN",
         granted: "RUN",
         end: "RES.IDEMP COMMIT k TOKEN 1h done",
-        told: "[REPLAY ok done ",
+        reported: "[REPLAY ok done ",
     },
     Kind {
         name: "flight",
         begin: "RES.SFLIGHT JOIN",
         granted: "LEAD",
         end: "RES.SFLIGHT PUBLISH k TOKEN 1h VALUE done",
-        told: "[VALUE done ",
+        reported: "[VALUE done ",
     },
 ];
 
@@ -61,10 +61,10 @@ impl Place {
         Self { kind, server, connection, fence, waiters, ear }
     }
 
-    /// The first in line has it, and ends it; the others are told what it brought.
+    /// The first in the queue has it, and ends it; the others learn what it brought.
     #[track_caller]
     fn is_handed_on(&mut self, reasons: &[&str]) {
-        let granted = self.waiters[0].answer();
+        let granted = self.waiters[0].reply();
         assert!(granted.starts_with(&format!("[{} ", self.kind.granted)), "{granted}");
         assert!(number(&granted, 1) > self.fence, "{granted} after {}", self.fence);
         self.waiters[0].is_in_step();
@@ -72,15 +72,15 @@ impl Place {
         let ended = ask(&mut self.connection, &self.kind.end.replace("TOKEN", "w0"));
         assert!(!ended.starts_with("[LOST"), "{ended}");
         for waiter in &mut self.waiters[1..] {
-            let told = waiter.answer();
-            assert!(told.starts_with(self.kind.told), "{told}");
+            let reported = waiter.reply();
+            assert!(reported.starts_with(self.kind.reported), "{reported}");
             waiter.is_in_step();
         }
-        self.loss_is_told_once(reasons);
+        self.loss_is_reported_once(reasons);
     }
 
     #[track_caller]
-    fn loss_is_told_once(&mut self, reasons: &[&str]) {
+    fn loss_is_reported_once(&mut self, reasons: &[&str]) {
         let losses = self.ear.losses();
         let wanted: Vec<String> = reasons.iter().map(|reason| format!("k a {} {reason}", self.fence)).collect();
         assert!(losses.len() == wanted.len().min(1) && losses.iter().all(|loss| wanted.contains(loss)), "{losses:?}");
@@ -97,11 +97,11 @@ impl Place {
         let ended = ask(&mut self.connection, &self.kind.end.replace("TOKEN", "a"));
         assert!(!ended.starts_with("[LOST"), "{ended}");
         for waiter in &mut self.waiters {
-            let told = waiter.answer();
-            assert!(told.starts_with(self.kind.told), "{told}");
+            let reported = waiter.reply();
+            assert!(reported.starts_with(self.kind.reported), "{reported}");
             waiter.is_in_step();
         }
-        self.loss_is_told_once(&[]);
+        self.loss_is_reported_once(&[]);
     }
 }
 
@@ -128,7 +128,7 @@ fn a_key_that_leaves_is_handed_on() {
 }
 
 #[test]
-fn a_caller_that_waits_for_a_key_that_became_something_else_is_told_to_ask_again() {
+fn waiters_of_a_replaced_key_are_asked_to_retry() {
     for kind in KINDS {
         for line in ["SET k text", "RENAME list k", "COPY list k REPLACE"] {
             println!("{}: {line}", kind.name);
@@ -136,11 +136,11 @@ fn a_caller_that_waits_for_a_key_that_became_something_else_is_told_to_ask_again
             place.connection.say("RPUSH list x");
             place.connection.say(line);
             for waiter in &mut place.waiters {
-                let answer = waiter.answer();
-                assert!(answer.starts_with("-TRYAGAIN "), "{answer}");
+                let reply = waiter.reply();
+                assert!(reply.starts_with("-TRYAGAIN "), "{reply}");
                 waiter.is_in_step();
             }
-            place.loss_is_told_once(&["absent"]);
+            place.loss_is_reported_once(&["absent"]);
         }
     }
 }
@@ -158,7 +158,7 @@ fn swapped_databases_leave_waiters_where_they_asked() {
 }
 
 #[test]
-fn a_reload_or_a_restore_of_the_same_is_as_if_nothing_had_happened() {
+fn a_reload_or_equal_restore_changes_nothing() {
     for kind in KINDS {
         let mut place = Place::of(kind);
         place.connection.say("DEBUG RELOAD");
@@ -171,7 +171,7 @@ fn a_reload_or_a_restore_of_the_same_is_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn a_key_restored_over_it_answers_a_caller_that_waits() {
+fn a_key_restored_over_it_replies_a_caller_that_waits() {
     for kind in KINDS {
         let mut place = Place::of(kind);
         ask(&mut place.connection, &format!("{} other a 1h", kind.begin));
@@ -179,11 +179,11 @@ fn a_key_restored_over_it_answers_a_caller_that_waits() {
         let dump: Vec<u8> = redis::from_redis_value(place.connection.say("DUMP other")).expect("a payload");
         ok(&mut place.connection, &[b"RESTORE", b"k".as_slice(), b"0", &dump, b"REPLACE"]);
         for waiter in &mut place.waiters {
-            let told = waiter.answer();
-            assert!(told.starts_with(kind.told), "{}: {told}", kind.name);
+            let reported = waiter.reply();
+            assert!(reported.starts_with(kind.reported), "{}: {reported}", kind.name);
             waiter.is_in_step();
         }
-        place.loss_is_told_once(&["absent"]);
+        place.loss_is_reported_once(&["absent"]);
     }
 }
 
@@ -212,8 +212,8 @@ fn an_evicted_key_is_handed_on() {
                 gone
             })
         });
-        let told = tells_of_keys(place.server.flavor());
-        place.is_handed_on(if told { &["evicted"] } else { &["absent", "evicted"] });
+        let reported = tells_of_keys(place.server.flavor());
+        place.is_handed_on(if reported { &["evicted"] } else { &["absent", "evicted"] });
     }
 }
 
@@ -224,12 +224,12 @@ fn a_demotion_sends_a_caller_that_waits_away() {
         let before = place.connection.digest("k");
         place.connection.say("REPLICAOF 127.0.0.1 1");
         for waiter in &mut place.waiters {
-            let answer = waiter.answer();
-            assert!(answer.starts_with("-UNBLOCKED "), "{answer}");
+            let reply = waiter.reply();
+            assert!(reply.starts_with("-UNBLOCKED "), "{reply}");
         }
         assert_eq!(place.connection.info_number("resil", "blocked_waiters"), 0);
         assert_eq!(place.connection.digest("k"), before);
-        place.loss_is_told_once(&[]);
+        place.loss_is_reported_once(&[]);
         // As a primary again it goes on with the same runner.
         place.connection.say("REPLICAOF NO ONE");
         let again = ask(&mut place.connection, &format!("{} k a 1h", kind.begin));

@@ -190,7 +190,7 @@ fn results_and_values_may_be_any_bytes_even_none() {
 }
 
 #[test]
-fn a_value_above_the_limit_is_refused_and_the_leader_still_leads() {
+fn a_value_above_the_limit_leaves_the_leader_leading() {
     let mut scene = Scene::driven();
     scene.main.say("CONFIG SET resil.max-value 4");
     scene.ask("RES.SFLIGHT JOIN k a 1s");

@@ -83,18 +83,18 @@ fn at_maxmemory_nothing_new_begins_and_what_runs_can_end() {
     assert_eq!(scene.ask("RES.IDEMP ONCE seen 1h"), "0");
     assert_eq!(scene.verdict("RES.IDEMP RENEW renewed a 1h"), "GRANTED");
     assert_eq!(scene.ask("RES.IDEMP COMMIT done a 1h receipt"), "[COMMITTED dropped]");
-    assert_eq!(waiter.answer(), "[REPLAY ok nil 0]");
+    assert_eq!(waiter.reply(), "[REPLAY ok nil 0]");
     assert_eq!(scene.ask("RES.IDEMP BEGIN done b 1h"), "[REPLAY ok nil 0]", "that it is done is known");
     assert_eq!(scene.ask("RES.IDEMP ABORT aborted a"), "[ABORTED]");
     assert_eq!(scene.verdict("RES.SFLIGHT GET fresh"), "VALUE");
     assert_eq!(scene.verdict("RES.SFLIGHT JOIN fresh b 1h"), "VALUE");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH led a 1h VALUE v"), "[PUBLISHED 1]");
-    let told = follower.answer();
-    assert!(told.starts_with("[VALUE v 0 "), "who waits has it: {told}");
+    let reported = follower.reply();
+    assert!(reported.starts_with("[VALUE v 0 "), "who waits has it: {reported}");
     assert_eq!(scene.ask("RES.SFLIGHT GET led"), "[MISS]", "and nothing is kept");
     assert_eq!(scene.ask("RES.SFLIGHT INVALIDATE fresh"), "1");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH failing a 1h ERROR down"), "[PUBLISHED 1]");
-    assert_eq!(unlucky.answer(), "[ERROR down]");
+    assert_eq!(unlucky.reply(), "[ERROR down]");
     assert_eq!(scene.ask("RES.SFLIGHT JOIN failing b 1h"), "[ERROR down]", "an error keeps others from loading");
     // An empty result needs no memory.
     scene.main.say("CONFIG SET maxmemory 0");

@@ -12,8 +12,8 @@ fn inside_a_transaction_wait_means_do_not_wait() {
     let mut scene = Scene::driven();
     scene.ask("RES.IDEMP BEGIN i a 10s");
     scene.ask("RES.SFLIGHT JOIN s a 10s");
-    let told = scene.at_once(&["RES.IDEMP BEGIN i b 1s WAIT 1m", "RES.SFLIGHT JOIN s b 1s WAIT 1m"]);
-    assert_eq!(told, "[[BUSY 10000 1] [BUSY 10000]]");
+    let reported = scene.at_once(&["RES.IDEMP BEGIN i b 1s WAIT 1m", "RES.SFLIGHT JOIN s b 1s WAIT 1m"]);
+    assert_eq!(reported, "[[BUSY 10000 1] [BUSY 10000]]");
     assert_eq!(scene.waiters(), 0);
 }
 
@@ -24,8 +24,8 @@ fn inside_a_script_wait_means_do_not_wait() {
     scene.ask("RES.SFLIGHT JOIN s a 10s");
     let script = "return {redis.call('RES.IDEMP', 'BEGIN', KEYS[1], 'b', '1s', 'WAIT', '1m'), \
                   redis.call('RES.SFLIGHT', 'JOIN', KEYS[2], 'b', '1s', 'WAIT', '1m')}";
-    let told = ok(&mut scene.main, &["EVAL", script, "2", "i", "s"]);
-    assert_eq!(shown(&told), "[[BUSY 10000 1] [BUSY 10000]]");
+    let reported = ok(&mut scene.main, &["EVAL", script, "2", "i", "s"]);
+    assert_eq!(shown(&reported), "[[BUSY 10000 1] [BUSY 10000]]");
     // What a script decides is replicated and undone with nothing: the whole life of a key in one.
     let script = "redis.call('RES.IDEMP', 'BEGIN', KEYS[1], 'a', '1s') \
                   redis.call('RES.IDEMP', 'COMMIT', KEYS[1], 'a', '1h', 'by-script') \
@@ -38,9 +38,10 @@ fn one_transaction_may_begin_and_commit_while_others_wait() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN s a 10s");
     let mut follower = scene.waits("RES.SFLIGHT JOIN s b 10s WAIT 1m");
-    let told = scene.at_once(&["RES.SFLIGHT PUBLISH s a 1m VALUE v", "RES.SFLIGHT INVALIDATE s", "RES.SFLIGHT GET s"]);
-    assert_eq!(told, "[[PUBLISHED 1] 1 [MISS]]");
-    assert_eq!(follower.answer(), "[VALUE v 0 60000]");
+    let reported =
+        scene.at_once(&["RES.SFLIGHT PUBLISH s a 1m VALUE v", "RES.SFLIGHT INVALIDATE s", "RES.SFLIGHT GET s"]);
+    assert_eq!(reported, "[[PUBLISHED 1] 1 [MISS]]");
+    assert_eq!(follower.reply(), "[VALUE v 0 60000]");
     follower.is_in_step();
 }
 
@@ -79,7 +80,7 @@ fn what_only_reads_says_so_and_what_blocks_says_so() {
 }
 
 #[test]
-fn an_access_list_separates_readers_from_runners_and_keys_from_keys() {
+fn acls_separate_readers_from_runners_and_keys() {
     let mut scene = Scene::driven();
     scene.main.say("ACL SETUSER reader on >pw ~mine:* resetchannels +res.idemp|get +res.sflight|get +res.sflight|mget");
     scene.main.say("ACL SETUSER runner on >pw ~mine:* resetchannels +res.idemp +res.sflight +ping");

@@ -30,7 +30,7 @@ fn ten_thousand_values_are_cleared_by_writing_one_number() {
 }
 
 #[test]
-fn followers_of_a_voided_load_lead_one_after_the_other_only_once() {
+fn followers_of_a_voided_load_lead_only_once() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN k leader 10s UNDER name");
     let mut followers: Vec<_> =
@@ -40,22 +40,22 @@ fn followers_of_a_voided_load_lead_one_after_the_other_only_once() {
     assert_eq!(followers[0].verdict(), "LEAD");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k b 1m UNDER name TAG t VALUE new"), "[PUBLISHED 2]");
     for follower in &mut followers[1..] {
-        assert_eq!(follower.answer(), "[VALUE new 0 60000]");
+        assert_eq!(follower.reply(), "[VALUE new 0 60000]");
     }
 }
 
 #[test]
-fn a_value_that_is_set_goes_to_those_who_wait() {
+fn a_value_that_is_set_reaches_waiters() {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN k leader 10s UNDER name");
     let mut follower = scene.waits("RES.SFLIGHT JOIN k b 10s UNDER name WAIT 1m");
     assert_eq!(scene.ask("RES.SFLIGHT SET k 1m UNDER name VALUE set"), "1");
-    assert_eq!(follower.answer(), "[VALUE set 0 60000]");
+    assert_eq!(follower.reply(), "[VALUE set 0 60000]");
     assert_eq!(scene.ask("RES.SFLIGHT PUBLISH k leader 1m UNDER name VALUE old"), "[LOST invalidated]");
 }
 
 #[test]
-fn a_name_that_is_deleted_or_evicted_voids_what_is_under_it() {
+fn a_deleted_or_evicted_name_voids_its_values() {
     let mut scene = Scene::driven();
     keep(&mut scene, "k", "TAG t");
     scene.ask("RES.SFLIGHT JOIN late leader 10s UNDER name");
@@ -68,7 +68,7 @@ fn a_name_that_is_deleted_or_evicted_voids_what_is_under_it() {
 }
 
 #[test]
-fn a_generation_only_grows_also_when_the_name_is_made_anew() {
+fn a_generation_only_grows_even_when_remade() {
     let mut scene = Scene::driven();
     let mut last = 0;
     for _ in 0..3 {
@@ -85,7 +85,7 @@ fn a_generation_only_grows_also_when_the_name_is_made_anew() {
 }
 
 #[test]
-fn who_listens_to_a_name_hears_what_is_out_of_date() {
+fn a_names_listener_hears_what_is_out_of_date() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:invalidated:*");
     keep(&mut scene, "k", "TAG t");
@@ -102,7 +102,7 @@ fn who_listens_to_a_name_hears_what_is_out_of_date() {
 }
 
 #[test]
-fn a_value_that_says_under_is_not_taken_for_a_key() {
+fn a_value_that_says_under_is_no_key() {
     let mut scene = Scene::driven();
     scene.ask("ACL SETUSER app on nopass +@all ~k* ~name* &*");
     scene.ask("AUTH app x");

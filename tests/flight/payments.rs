@@ -68,12 +68,12 @@ fn pays_once(port: &AtomicU16, bank: &Server, key: &str, token: &str) -> String 
         if connection.send_packed_command(&packed(&begin)).is_err() {
             continue;
         }
-        let told = crate::scene::receive(&mut connection);
-        match words(&told)[..] {
+        let reported = crate::scene::receive(&mut connection);
+        match words(&reported)[..] {
             ["REPLAY", "ok", result, _] => return result.to_owned(),
             ["RUN", ..] => {
-                let answer = pay(&mut bank, CHECKED, key, number(&told, 1), token);
-                let Some((_, receipt)) = answer.split_once(' ').filter(|(how, _)| *how != "refused:") else { continue };
+                let reply = pay(&mut bank, CHECKED, key, number(&reported, 1), token);
+                let Some((_, receipt)) = reply.split_once(' ').filter(|(how, _)| *how != "refused:") else { continue };
                 // Whether it is committed, or another was first, the next BEGIN says.
                 let commit = format!("RES.IDEMP COMMIT {key} {token} 1h {receipt}");
                 if connection.send_packed_command(&packed(&commit)).is_ok() {
@@ -95,7 +95,7 @@ fn packed(line: &str) -> Vec<u8> {
 }
 
 #[test]
-fn each_key_pays_once_and_every_duplicate_sees_the_committed_result() {
+fn each_key_pays_once_and_duplicates_see_the_result() {
     let options = Options::default().config("appendonly", "yes").config("appendfsync", "always");
     let mut server = Server::start(options);
     let bank = Server::start(Options::default().without_module());
@@ -150,20 +150,20 @@ fn each_key_pays_once_and_every_duplicate_sees_the_committed_result() {
 }
 
 #[test]
-fn without_the_check_the_second_attempt_pays_again_and_had_been_told_that_it_was_the_second() {
+fn without_the_check_the_second_attempt_pays_again() {
     let (server, bank) = (Server::fresh(), Server::start(Options::default().without_module()));
     let said = runner(&server, &bank, UNCHECKED, "pay", &["1h", "BOUND"], "after");
     assert!(said.starts_with("RUN 1"), "{said}");
     let mut connection = server.connect();
     let run = ask(&mut connection, "RES.IDEMP BEGIN pay second 1h FINGERPRINT amount=10 WAIT 10s");
-    assert_eq!((words(&run)[0], number(&run, 2)), ("RUN", 2), "it was told: {run}");
+    assert_eq!((words(&run)[0], number(&run, 2)), ("RUN", 2), "it was notified: {run}");
     pay(&mut bank.connect(), UNCHECKED, "pay", number(&run, 1), "second");
     assert_eq!(ask(&mut connection, "RES.IDEMP COMMIT pay second 1h receipt-second"), "[COMMITTED stored]");
     assert_eq!(paid(&bank, "pay"), "2", "paid twice: an idempotency key alone cannot help it");
 }
 
 #[test]
-fn a_runner_that_slept_over_its_lease_is_refused_by_the_bank_and_by_the_record() {
+fn a_late_runner_is_refused_by_bank_and_record() {
     let (server, bank) = (Server::fresh(), Server::start(Options::default().without_module()));
     let (mut sleeper, mut second, mut bank_line) = (server.connect(), server.connect(), bank.connect());
     let first = number(&ask(&mut sleeper, "RES.IDEMP BEGIN pay sleeper 50ms"), 1);

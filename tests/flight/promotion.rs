@@ -25,11 +25,11 @@ fn a_promotion_keeps_committed_results_and_counts_attempts_on() {
     let mut promoted = replica.connect();
     promoted.say("REPLICAOF NO ONE");
     for n in 0..20 {
-        let told = ask(&mut promoted, &format!("RES.IDEMP BEGIN pay:{n} b 1h FINGERPRINT f{n}"));
+        let reported = ask(&mut promoted, &format!("RES.IDEMP BEGIN pay:{n} b 1h FINGERPRINT f{n}"));
         if n % 2 == 0 {
-            assert!(told.starts_with(&format!("[REPLAY ok receipt-{n} ")), "{told}");
+            assert!(reported.starts_with(&format!("[REPLAY ok receipt-{n} ")), "{reported}");
         } else {
-            assert!(told.starts_with("[BUSY "), "{told}");
+            assert!(reported.starts_with("[BUSY "), "{reported}");
             assert_eq!(ask(&mut promoted, &format!("RES.IDEMP COMMIT pay:{n} a 1h late")), "[COMMITTED stored]");
         }
         assert_eq!(ask(&mut promoted, &format!("RES.IDEMP GET pay:{n} FINGERPRINT other")), "[MISMATCH]");

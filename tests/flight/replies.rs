@@ -1,11 +1,11 @@
-//! What every subcommand answers, by both protocols. A driven clock: every number is known.
+//! What every subcommand replies, by both protocols. A driven clock: every number is known.
 
 use redis::Value;
 
 use crate::driven::Say;
 use crate::scene::{FIRST, Scene, receive, send, shown};
 
-/// Lines and their answers, one after the other; `F` is the first fence. `@n` sets the clock to n ms.
+/// Lines and their replies, one after the other; `F` is the first fence. `@n` sets the clock to n ms.
 const IDEMPOTENCY: &[(&str, &str)] = &[
     ("RES.IDEMP GET k", "[MISS]"),
     ("RES.IDEMP BEGIN k a 10s FINGERPRINT f", "[RUN F 1 0]"),
@@ -137,7 +137,7 @@ fn numbered(wanted: &str) -> String {
 }
 
 #[test]
-fn every_answer_is_the_same_by_both_protocols() {
+fn every_reply_is_the_same_by_both_protocols() {
     for table in [IDEMPOTENCY, FLIGHTS] {
         for resp3 in [false, true] {
             let mut scene = Scene::driven();

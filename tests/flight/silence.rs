@@ -56,7 +56,7 @@ const CHANGES: &[&str] = &[
 ];
 
 #[test]
-fn answers_are_silent_and_changes_are_not() {
+fn replies_are_silent_and_changes_are_not() {
     let mut scene = Scene::driven();
     let replica = Server::start(Options::default().config("replicaof", format!("127.0.0.1 {}", scene.server.port())));
     for line in [
@@ -119,7 +119,7 @@ fn one_who_waits_and_goes_changes_nothing() {
 
 /// Changes that nobody asked for are changes all the same: a lapse breaks a WATCH and reaches a client that caches.
 #[test]
-fn a_lapse_is_seen_by_those_who_watch_and_a_hit_is_not() {
+fn watchers_see_a_lapse_and_not_a_hit() {
     let mut scene = Scene::driven();
     for line in [
         "RES.IDEMP BEGIN i a 1s",

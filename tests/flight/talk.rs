@@ -9,21 +9,21 @@ use resil_harness::{Server, eventually};
 use crate::driven::{SOON, Say};
 use crate::scene::{receive, send};
 
-/// The answer to a line, as one reads it.
+/// The reply to a line, as one reads it.
 pub fn ask(connection: &mut Connection, line: &str) -> String {
     send(connection, line);
     receive(connection)
 }
 
 /// The words of `[RUN 17 1 0]`.
-pub fn words(answer: &str) -> Vec<&str> {
-    answer.trim_start_matches('[').trim_end_matches(']').split(' ').collect()
+pub fn words(reply: &str) -> Vec<&str> {
+    reply.trim_start_matches('[').trim_end_matches(']').split(' ').collect()
 }
 
 /// The number at this place of `[RUN 17 1 0]`.
 #[track_caller]
-pub fn number(answer: &str, at: usize) -> i64 {
-    words(answer).get(at).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no number at {at} in {answer}"))
+pub fn number(reply: &str, at: usize) -> i64 {
+    words(reply).get(at).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no number at {at} in {reply}"))
 }
 
 /// Waits until exactly so many wait.
@@ -32,9 +32,9 @@ pub fn all_wait(connection: &mut Connection, wanted: usize) {
     eventually(&format!("{wanted} wait"), SOON, || connection.info_number("resil", "blocked_waiters") == wanted as i64);
 }
 
-/// So many callers `c0, c1, ...`, a connection each, say `line` with their name in place of TOKEN. A caller that is told `lead`
+/// So many callers `c0, c1, ...`, a connection each, say `line` with their name in place of TOKEN. A caller that gets `lead`
 /// (`LEAD`, `RUN`) does `act` with its connection, its name, and how many led before it; the others are done. Gives
-/// what each was told in the end, and how many led.
+/// what each heard in the end, and how many led.
 pub fn crowd(
     server: &Server,
     size: usize,
@@ -46,14 +46,14 @@ pub fn crowd(
     let leads = AtomicUsize::new(0);
     let one = |index: usize, mut connection: Connection| {
         let name = format!("c{index}");
-        let answer = ask(&mut connection, &line.replace("TOKEN", &name));
-        if !answer.starts_with(&format!("[{lead} ")) {
-            assert_eq!(ask(&mut connection, "ECHO in-step"), "in-step", "one answer, not two");
-            return answer;
+        let reply = ask(&mut connection, &line.replace("TOKEN", &name));
+        if !reply.starts_with(&format!("[{lead} ")) {
+            assert_eq!(ask(&mut connection, "ECHO in-step"), "in-step", "one reply, not two");
+            return reply;
         }
         act(&mut connection, &name, leads.fetch_add(1, SeqCst))
     };
-    let answers = thread::scope(|scope| {
+    let replies = thread::scope(|scope| {
         let started = connections.into_iter().enumerate().map(|(index, connection)| {
             let builder = thread::Builder::new().stack_size(256 << 10);
             builder.spawn_scoped(scope, move || one(index, connection)).expect("a thread")
@@ -61,5 +61,5 @@ pub fn crowd(
         let started: Vec<_> = started.collect();
         started.into_iter().map(|caller| caller.join().expect("a caller that did not panic")).collect()
     });
-    (answers, leads.into_inner())
+    (replies, leads.into_inner())
 }

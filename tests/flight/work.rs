@@ -1,4 +1,4 @@
-//! Work that is done once, by a clock that stands: who runs, who is told what, and what a lapse means.
+//! Work that is done once, by a clock that stands: who runs, who learns what, and what a lapse means.
 
 use resil_harness::{eventually, ok};
 
@@ -14,12 +14,12 @@ fn scene_with_waiters(rest: &str, names: &[&str]) -> (Scene, Vec<Caller>) {
 }
 
 #[test]
-fn who_waits_gets_the_result_in_its_reply() {
+fn a_waiter_gets_the_result_in_its_reply() {
     for (rest, kind) in [("", "ok"), ("ERROR", "error")] {
         let (mut scene, mut waiters) = scene_with_waiters("FINGERPRINT f", &["b", "c", "d"]);
         scene.ask(&format!("RES.IDEMP COMMIT k runner 1h receipt {rest}"));
         for waiter in &mut waiters {
-            assert_eq!(waiter.answer(), format!("[REPLAY {kind} receipt 0]"));
+            assert_eq!(waiter.reply(), format!("[REPLAY {kind} receipt 0]"));
             waiter.is_in_step();
         }
         scene.nobody_waits();
@@ -27,11 +27,11 @@ fn who_waits_gets_the_result_in_its_reply() {
 }
 
 #[test]
-fn after_an_abort_a_lapse_or_a_close_exactly_one_runs_and_knows_which_attempt_it_is() {
+fn after_every_ending_exactly_one_runs_knowing_its_attempt() {
     let mut scene = Scene::driven();
     let mut runner = Caller::new(&scene.server);
     runner.send("RES.IDEMP BEGIN k runner 1h BOUND");
-    let mut fence = number(&runner.answer(), 1);
+    let mut fence = number(&runner.reply(), 1);
     let names = ["b", "c", "d", "e"];
     let mut waiters: Vec<Caller> =
         names.iter().map(|name| scene.waits(&format!("RES.IDEMP BEGIN k {name} 10s WAIT 1m"))).collect();
@@ -43,7 +43,7 @@ fn after_an_abort_a_lapse_or_a_close_exactly_one_runs_and_knows_which_attempt_it
     drop(runner);
     let mut attempt = 2;
     for (index, end) in ends.into_iter().enumerate() {
-        let run = waiters[index].answer();
+        let run = waiters[index].reply();
         assert_eq!((&run[..5], number(&run, 2)), ("[RUN ", attempt), "{run}");
         assert!(number(&run, 1) > fence);
         (fence, attempt) = (number(&run, 1), attempt + 1);
@@ -57,7 +57,7 @@ fn after_an_abort_a_lapse_or_a_close_exactly_one_runs_and_knows_which_attempt_it
 }
 
 #[test]
-fn an_abort_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_away() {
+fn an_abort_by_a_waiter_takes_it_out() {
     let (mut scene, mut waiters) = scene_with_waiters("", &["b", "c"]);
     assert_eq!(scene.ask("RES.IDEMP ABORT k b"), "[ABORTED]");
     assert_eq!(waiters[0].verdict(), "-SUPERSEDED");
@@ -77,12 +77,12 @@ fn a_bound_runner_that_closes_is_followed_at_once() {
     let mut waiter = scene.waits("RES.IDEMP BEGIN k b 1h WAIT 30s");
     let begun = std::time::Instant::now();
     drop(runner);
-    assert_eq!(number(&waiter.answer(), 2), 2);
+    assert_eq!(number(&waiter.reply(), 2), 2);
     assert!(begun.elapsed().as_millis() < 1_000, "{:?}", begun.elapsed());
 }
 
 #[test]
-fn after_a_lapse_the_last_one_may_still_commit_until_another_took_it() {
+fn after_a_lapse_the_last_runner_may_still_commit() {
     let (mut scene, _) = scene_with_waiters("", &[]);
     scene.main.clock_at_ms(60_000);
     assert_eq!(scene.ask("RES.IDEMP GET k"), "[MISS]");
@@ -96,7 +96,7 @@ fn held_work_waits_for_somebody_who_looks() {
     let (mut scene, mut waiters) = scene_with_waiters("ONLAPSE HOLD FINGERPRINT f", &["b", "c"]);
     scene.main.clock_at_ms(10_000);
     for waiter in &mut waiters {
-        assert_eq!(waiter.answer(), "[HELD 1]", "nobody waits for a person");
+        assert_eq!(waiter.reply(), "[HELD 1]", "nobody waits for a person");
         waiter.is_in_step();
     }
     assert_eq!(scene.ask("RES.IDEMP BEGIN k b 1s WAIT 1m"), "[HELD 1]");
@@ -108,7 +108,7 @@ fn held_work_waits_for_somebody_who_looks() {
 }
 
 #[test]
-fn another_request_under_the_same_key_is_a_mismatch_in_every_phase() {
+fn another_request_under_the_key_is_a_mismatch() {
     let mut scene = Scene::driven();
     let mismatch = |scene: &mut Scene, phase: &str| {
         for line in [
@@ -137,7 +137,7 @@ fn another_request_under_the_same_key_is_a_mismatch_in_every_phase() {
 }
 
 #[test]
-fn who_waits_with_another_request_is_told_so_when_that_is_known() {
+fn a_waiter_with_another_request_learns_of_the_mismatch() {
     let (mut scene, _) = scene_with_waiters("", &[]);
     let mut first = scene.waits("RES.IDEMP BEGIN k b 10s WAIT 1m FINGERPRINT f");
     let mut other = scene.waits("RES.IDEMP BEGIN k c 10s WAIT 1m FINGERPRINT g");
@@ -145,12 +145,12 @@ fn who_waits_with_another_request_is_told_so_when_that_is_known() {
     scene.ask("RES.IDEMP ABORT k runner");
     assert_eq!(first.verdict(), "RUN");
     scene.ask("RES.IDEMP COMMIT k b 1h x");
-    assert_eq!(other.answer(), "[MISMATCH]");
-    assert_eq!(same.answer(), "[REPLAY ok x 0]");
+    assert_eq!(other.reply(), "[MISMATCH]");
+    assert_eq!(same.reply(), "[REPLAY ok x 0]");
 }
 
 #[test]
-fn a_record_without_a_runner_is_kept_for_its_time_and_then_forgotten() {
+fn a_record_without_a_runner_is_kept_its_time() {
     let mut scene = Scene::driven();
     scene.ask("RES.IDEMP BEGIN k a 1s KEEP 10s");
     scene.main.clock_at_ms(10_999);
@@ -164,18 +164,18 @@ fn a_waiters_patience_is_its_own() {
     let (mut scene, mut waiters) = scene_with_waiters("", &["b"]);
     let mut impatient = scene.waits("RES.IDEMP BEGIN k c 1s WAIT 100ms");
     scene.main.clock_at_ms(100);
-    assert_eq!(impatient.answer(), "[BUSY 9900 1]");
+    assert_eq!(impatient.reply(), "[BUSY 9900 1]");
     scene.ask("RES.IDEMP COMMIT k runner 1h x");
-    assert_eq!(waiters[0].answer(), "[REPLAY ok x 0]");
+    assert_eq!(waiters[0].reply(), "[REPLAY ok x 0]");
 }
 
 #[test]
-fn a_result_above_the_limit_is_dropped_and_the_record_stays() {
+fn a_result_above_the_limit_is_dropped() {
     let (mut scene, mut waiters) = scene_with_waiters("", &["b"]);
     let large = "x".repeat((1 << 20) + 1);
     let committed = ok(&mut scene.main, &["RES.IDEMP", "COMMIT", "k", "runner", "1h", &large]);
     assert_eq!(crate::scene::shown(&committed), "[COMMITTED dropped]");
-    assert_eq!(waiters[0].answer(), "[REPLAY ok nil 0]");
+    assert_eq!(waiters[0].reply(), "[REPLAY ok nil 0]");
     assert_eq!(scene.ask("RES.IDEMP BEGIN k c 1s"), "[REPLAY ok nil 0]");
     assert_eq!(crate::scene::field(&scene.main.say("RES.IDEMP INFO k"), "result_bytes"), "-1");
     // At the limit it is kept.
@@ -185,7 +185,7 @@ fn a_result_above_the_limit_is_dropped_and_the_record_stays() {
 }
 
 #[test]
-fn waiters_that_are_unblocked_or_killed_leave_and_the_next_runs() {
+fn unblocked_or_killed_waiters_leave_and_the_next_runs() {
     for how in ["TIMEOUT", "ERROR", "KILL"] {
         let (mut scene, mut waiters) = scene_with_waiters("", &["b", "c"]);
         let id = waiters[0].id;
@@ -193,11 +193,11 @@ fn waiters_that_are_unblocked_or_killed_leave_and_the_next_runs() {
             "KILL" => scene.main.say(&format!("CLIENT KILL ID {id}")),
             _ => scene.main.say(&format!("CLIENT UNBLOCK {id} {how}")),
         };
-        let told = waiters[0].answer();
+        let reported = waiters[0].reply();
         match how {
-            "TIMEOUT" => assert_eq!(told, "[BUSY 10000 1]"),
-            "ERROR" => assert!(told.starts_with("-UNBLOCKED"), "{told}"),
-            _ => assert_eq!(told, "closed"),
+            "TIMEOUT" => assert_eq!(reported, "[BUSY 10000 1]"),
+            "ERROR" => assert!(reported.starts_with("-UNBLOCKED"), "{reported}"),
+            _ => assert_eq!(reported, "closed"),
         }
         eventually("it left", SOON, || scene.waiters() == 1);
         scene.ask("RES.IDEMP ABORT k runner");

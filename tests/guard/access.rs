@@ -59,7 +59,7 @@ fn every_change_is_one_event() {
     let (server, mut connection) = start_driven();
     let mut listener = Caller::of(server.connect());
     listener.send("SUBSCRIBE resil:events:p");
-    listener.answer();
+    listener.reply();
     let breaker = r#"RES.POLICY SET p {"breaker":{"consecutiveFailures":1}}"#;
     ask(&mut connection, breaker);
     ask(&mut connection, breaker);
@@ -76,7 +76,7 @@ fn every_change_is_one_event() {
         r#""action":"deleted""#,
     ];
     for part in expected {
-        let heard = listener.answer();
+        let heard = listener.reply();
         assert!(heard.replace('\\', "").contains(part), "{part}: {heard}");
     }
 }
@@ -114,7 +114,7 @@ fn without_memory_no_key_is_made_and_all_else_works() {
 }
 
 #[test]
-fn the_documented_roles_can_do_what_they_are_for_and_no_more() {
+fn the_documented_roles_can_do_exactly_their_work() {
     let (server, mut connection) = start_driven();
     let rules = include_str!("../../docs/access.md").lines();
     let rules = rules

@@ -11,7 +11,7 @@ const ONE_PLACE: &str =
     r#"RES.POLICY SET p {"timeout":{"attempt":"60s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":9}}"#;
 
 #[test]
-fn the_verdict_of_a_wait_comes_later_in_the_one_order_of_the_queue() {
+fn a_waits_verdict_comes_later_in_queue_order() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, ONE_PLACE);
     let mut client = AsyncClient::new(&server);
@@ -24,17 +24,17 @@ fn the_verdict_of_a_wait_comes_later_in_the_one_order_of_the_queue() {
     assert_eq!(client.ask(&format!("RES.GUARD EXIT p {inside} OK")), "[DONE]");
     let late = client.late();
     assert_eq!((late.kind.as_str(), late.key.as_str(), late.owner.as_str()), ("guard", "p", "d"));
-    client.ask(&format!("RES.GUARD EXIT p {} OK", ticket(&late.answer)));
+    client.ask(&format!("RES.GUARD EXIT p {} OK", ticket(&late.reply)));
     let late = client.late();
     assert_eq!(late.short(), "b ADMITTED");
-    client.ask(&format!("RES.GUARD EXIT p {} OK", ticket(&late.answer)));
-    ticket(&blocked.answer());
+    client.ask(&format!("RES.GUARD EXIT p {} OK", ticket(&late.reply)));
+    ticket(&blocked.reply());
     client.is_silent();
     blocked.is_in_step();
 }
 
 #[test]
-fn a_wait_that_is_over_and_a_policy_that_is_gone_are_told_later() {
+fn an_ended_wait_or_policy_is_reported_later() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, ONE_PLACE);
     let mut client = AsyncClient::new(&server);
@@ -42,9 +42,9 @@ fn a_wait_that_is_over_and_a_policy_that_is_gone_are_told_later() {
     client.waits("RES.GUARD ENTER p b WAIT 5s");
     client.waits("RES.GUARD ENTER p c WAIT 1m");
     connection.clock_at_ms(5_000);
-    assert_eq!(client.late().answer, "[REFUSED bulkhead 56000 timeout 1 nil]");
+    assert_eq!(client.late().reply, "[REFUSED bulkhead 56000 timeout 1 nil]");
     ask(&mut connection, "RES.POLICY DELETE p");
-    assert_eq!(client.told(), "c -NOPOLICY");
+    assert_eq!(client.notified(), "c -NOPOLICY");
     client.is_silent();
     assert_eq!(connection.info_number("resil", "async_waiters"), 0);
 }
@@ -62,12 +62,12 @@ fn those_who_wait_leave_with_their_connection() {
     drop(gone);
     eventually("they have left", SOON, || connection.info_number("resil", "async_waiters") == 1);
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {inside} OK")), "[DONE]");
-    assert_eq!(next.told(), "d ADMITTED");
+    assert_eq!(next.notified(), "d ADMITTED");
 }
 
 /// Its connection ends in the step that gives it its place: it was never inside, and nothing is counted for it.
 #[test]
-fn a_place_that_reached_nobody_is_taken_back_and_handed_on() {
+fn a_permit_that_reached_nobody_is_handed_on() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, &ONE_PLACE.replace("{\"timeout", "{\"breaker\":{},\"timeout"));
     for is_async in [true, false] {
@@ -92,7 +92,7 @@ fn a_place_that_reached_nobody_is_taken_back_and_handed_on() {
         assert_eq!(late.short(), "c ADMITTED", "async: {is_async}");
         let state = ask(&mut connection, "RES.GUARD STATE p");
         assert!(state.contains("active 1 queued 0"), "{state}");
-        ask(&mut connection, &format!("RES.GUARD EXIT p {} OK", ticket(&late.answer)));
+        ask(&mut connection, &format!("RES.GUARD EXIT p {} OK", ticket(&late.reply)));
         let state = ask(&mut connection, "RES.GUARD STATE p");
         assert!(state.contains("active 0 queued 0"), "{state}");
     }

@@ -70,7 +70,7 @@ fn a_snapshot_brings_policies_and_tickets_back() {
 }
 
 #[test]
-fn a_user_with_a_very_long_name_leaves_a_policy_that_can_be_read_back() {
+fn a_very_long_user_name_leaves_readable_policies() {
     let (_server, mut connection) = start_driven();
     let user = "u".repeat(600);
     ask(&mut connection, &format!("ACL SETUSER {user} on nopass ~* &* +@all"));

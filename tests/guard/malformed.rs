@@ -95,7 +95,7 @@ fn a_malformed_document_changes_nothing() {
 
 /// The table of core, row by row: stored, it is refused with its path; checked, it says the same.
 #[test]
-fn two_hundred_malformed_documents_are_refused_by_path_and_change_nothing() {
+fn two_hundred_malformed_documents_are_refused_by_path() {
     const TABLE: &str = include_str!("../../core/tests/policy/malformed.txt");
     let (_server, mut connection) = start_driven();
     ask(&mut connection, r#"RES.POLICY SET p {"retry":{"maxAttempts":2}}"#);

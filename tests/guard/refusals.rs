@@ -64,7 +64,7 @@ fn a_refusal_leaves_every_digest_unchanged() {
 
 /// Places are full, so every other layer would have agreed.
 #[test]
-fn a_refusal_takes_no_cell_of_a_subject_and_an_admission_one() {
+fn a_refusal_takes_no_cell_and_an_admission_one() {
     let (_server, mut connection) = start_driven();
     for kind in ["bucket", "window"] {
         let key = format!("p-{kind}");

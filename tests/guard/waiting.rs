@@ -26,13 +26,13 @@ fn an_exit_lets_the_next_in_by_priority() {
     let mut free = inside;
     for at in [1, 2, 0] {
         assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {free} OK")), "[DONE]");
-        free = ticket(&callers[at].answer());
+        free = ticket(&callers[at].reply());
     }
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {free} OK")), "[DONE]");
 }
 
 #[test]
-fn a_lost_place_goes_to_who_waits_when_its_lease_ends() {
+fn a_lost_permit_goes_to_the_waiter_in_time() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, ONE_PLACE);
     ask(&mut connection, "RES.GUARD ENTER p a");
@@ -40,11 +40,11 @@ fn a_lost_place_goes_to_who_waits_when_its_lease_ends() {
     caller.send("RES.GUARD ENTER p b WAIT 10m");
     eventually("it waits", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
     connection.clock_at_ms(2_000);
-    ticket(&caller.answer());
+    ticket(&caller.reply());
 }
 
 #[test]
-fn a_wait_that_is_over_is_refused_and_a_deleted_policy_is_an_error() {
+fn an_ended_wait_is_refused_and_deletion_an_error() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, &ONE_PLACE.replace("1s", "60s"));
     ask(&mut connection, "RES.GUARD ENTER p a");
@@ -53,14 +53,14 @@ fn a_wait_that_is_over_is_refused_and_a_deleted_policy_is_an_error() {
     long.send("RES.GUARD ENTER p c WAIT 10m");
     eventually("they wait", SOON, || connection.info_number("resil", "blocked_waiters") == 2);
     connection.clock_at_ms(5_000);
-    assert_eq!(short.answer(), "[REFUSED bulkhead 56000 timeout 1 nil]");
+    assert_eq!(short.reply(), "[REFUSED bulkhead 56000 timeout 1 nil]");
     assert_eq!(ask(&mut connection, "RES.POLICY DELETE p"), "[2 deleted]");
-    let error = long.answer();
+    let error = long.reply();
     assert!(error.starts_with("-NOPOLICY "), "{error}");
 }
 
 #[test]
-fn a_place_for_who_is_gone_goes_to_the_next() {
+fn a_permit_for_a_lost_caller_goes_on() {
     let (server, mut connection) = start_driven();
     ask(&mut connection, ONE_PLACE);
     let inside = ticket(&ask(&mut connection, "RES.GUARD ENTER p a"));
@@ -72,12 +72,12 @@ fn a_place_for_who_is_gone_goes_to_the_next() {
     drop(gone);
     eventually("one has left", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {inside} OK")), "[DONE]");
-    ticket(&next.answer());
+    ticket(&next.reply());
 }
 
 /// More than are served in one step.
 #[test]
-fn everybody_who_waits_is_told_that_the_key_is_gone() {
+fn everybody_who_waits_learns_that_the_key_is_gone() {
     const MANY: usize = 5_000;
     for way in ["DEL p", "UNLINK p", "RENAME p other", "MOVE p 3", "FLUSHALL", "PEXPIRE p 1", "SET p text"] {
         let server = Server::start(Options::default());
@@ -93,8 +93,8 @@ fn everybody_who_waits_is_told_that_the_key_is_gone() {
         }
         ask(&mut connection, way);
         for _ in 0..MANY {
-            let told = client.late().answer;
-            assert!(told.starts_with("-NOPOLICY ") || told.starts_with("-TRYAGAIN "), "{way}: {told}");
+            let reported = client.late().reply;
+            assert!(reported.starts_with("-NOPOLICY ") || reported.starts_with("-TRYAGAIN "), "{way}: {reported}");
         }
         client.is_silent();
     }
@@ -102,7 +102,7 @@ fn everybody_who_waits_is_told_that_the_key_is_gone() {
 
 /// Two servers whose clocks differ by an hour.
 #[test]
-fn the_limit_of_a_subject_heals_from_a_clock_that_was_set_back() {
+fn a_subjects_limit_heals_from_clocks_set_back() {
     let (_server, mut connection) = start_driven();
     ask(&mut connection, r#"RES.POLICY SET p {"rateLimit":{"limit":2,"period":"1s"}}"#);
     connection.clock_at_ms(3_600_000);

@@ -40,7 +40,7 @@ export class Servers {
   constructor() {
     // A group of its own: a Ctrl-C at the terminal reaches the tests, and the end of our process ends its input.
     this.#child = spawn(program(), [], { stdio: ["pipe", "pipe", "inherit"], detached: true });
-    this.#child.stdin.on("error", () => {}); // what a broken pipe means is told by the exit below
+    this.#child.stdin.on("error", () => {}); // what a broken pipe means is reported by the exit below
     createInterface({ input: this.#child.stdout }).on("line", (line) => {
       this.#waiting.shift()?.resolve(JSON.parse(line));
       this.#mayExit();
@@ -72,14 +72,14 @@ export class Servers {
 
   /** One request as it is; rejects if it cannot be met. */
   async ask(what, fields = {}) {
-    const answer = await new Promise((resolve, reject) => {
+    const reply = await new Promise((resolve, reject) => {
       if (this.#child.exitCode !== null || !this.#child.stdin.writable) reject(new Error("resil-servers has ended"));
       this.#waiting.push({ resolve, reject });
       this.#mustStay();
       this.#child.stdin.write(`${JSON.stringify({ do: what, ...fields })}\n`);
     });
-    if ("error" in answer) throw new Error(`${what}: ${answer.error}`);
-    return answer;
+    if ("error" in reply) throw new Error(`${what}: ${reply.error}`);
+    return reply;
   }
 
   /** Ends all servers; rejects if one of them had crashed. Its log is on standard error. */
@@ -150,9 +150,9 @@ class Server {
   /** One command on a connection of its own. Words may be Buffers; bytes that are not UTF-8 come back as a Buffer. */
   async say(...words) {
     const sent = words.map((word) => (word instanceof Uint8Array ? { base64: Buffer.from(word).toString("base64") } : word));
-    const answer = await this.#servers.ask("say", { id: this.#id, words: sent });
-    if ("refusal" in answer) throw new Refused(answer.refusal);
-    return plain(answer.reply);
+    const reply = await this.#servers.ask("say", { id: this.#id, words: sent });
+    if ("refusal" in reply) throw new Refused(reply.refusal);
+    return plain(reply.reply);
   }
 
   /** The crash, as by kill -9. */
@@ -170,7 +170,7 @@ class Server {
     this.#isAt(await this.#servers.ask("restart_orderly", { id: this.#id }));
   }
 
-  /** Frozen: connections stay open and nothing answers. */
+  /** Frozen: connections stay open and nothing replies. */
   async pause() {
     await this.#servers.ask("pause", { id: this.#id });
   }

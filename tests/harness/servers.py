@@ -7,7 +7,7 @@
         server.restart()    # same port, same folder
 
 It speaks JSON lines with the program `resil-servers` (see its main.rs), which `cargo build -p resil-harness`
-makes. Every call waits for its answer; within asyncio use `await asyncio.to_thread(server.kill)`.
+makes. Every call waits for its reply; within asyncio use `await asyncio.to_thread(server.kill)`.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class Servers:
             text = self._process.stdout.readline()
         if not text:
             raise RuntimeError(f"resil-servers ended before it answered {do}")
-        answer: dict[str, Any] = json.loads(text)
-        if "error" in answer:
-            raise RuntimeError(f"{do}: {answer['error']}")
-        return answer
+        reply: dict[str, Any] = json.loads(text)
+        if "error" in reply:
+            raise RuntimeError(f"{do}: {reply['error']}")
+        return reply
 
     def close(self) -> None:
         """Ends all servers. RuntimeError if one of them had crashed; its log is on standard error."""
@@ -147,10 +147,10 @@ class Server:
     def say(self, *words: Word, resp3: bool = False) -> Any:
         """One command on a connection of its own. Bytes that are not UTF-8 come back as bytes."""
         sent = [{"base64": base64.b64encode(word).decode()} if isinstance(word, bytes) else word for word in words]
-        answer = self._servers.ask("say", id=self._id, words=sent, resp3=resp3)
-        if "refusal" in answer:
-            raise Refused(answer["refusal"])
-        return _plain(answer["reply"])
+        reply = self._servers.ask("say", id=self._id, words=sent, resp3=resp3)
+        if "refusal" in reply:
+            raise Refused(reply["refusal"])
+        return _plain(reply["reply"])
 
     def kill(self) -> None:
         """The crash, as by kill -9."""
@@ -165,7 +165,7 @@ class Server:
         self._is_at(self._servers.ask("restart_orderly", id=self._id))
 
     def pause(self) -> None:
-        """Frozen: connections stay open and nothing answers."""
+        """Frozen: connections stay open and nothing replies."""
         self._servers.ask("pause", id=self._id)
 
     def resume(self) -> None:

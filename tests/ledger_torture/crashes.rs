@@ -22,7 +22,7 @@ fn employ(dir: &TempDir, number: usize) -> Child {
 }
 
 #[test]
-fn a_deadly_message_dies_after_three_and_takes_no_other_with_it() {
+fn a_deadly_message_dies_after_three_alone() {
     let server = Server::start(Options::default());
     let dir = TempDir::with_prefix("crashes-").expect("a folder");
     std::fs::write(dir.path().join(PRIMARY), format!("{} 0", server.port())).expect("a file");

@@ -1,7 +1,7 @@
-//! Judges a run by what workers were told, and by what the ledger says in the end.
+//! Judges a run by the replies to workers, and by what the ledger says in the end.
 //!
-//! 1. Whatever was failed, as a worker was told, is in the ledger in the end, or its end is remembered: nothing is lost.
-//! 2. What a worker was told to be done is done, by one fence alone.
+//! 1. Whatever was failed, as a worker was notified, is in the ledger in the end, or its end is remembered: nothing is lost.
+//! 2. What a worker learned to be done is done, by one fence alone.
 //! 3. An id is in the ledger once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,14 +14,14 @@ use crate::letters::given;
 use crate::worker::ask;
 
 #[derive(Default)]
-pub struct Told {
+pub struct Journals {
     pub failed: BTreeSet<String>,
     pub done: BTreeMap<String, BTreeSet<u64>>,
     pub deadly: usize,
 }
 
-pub fn read_journals(dir: &Path) -> Told {
-    let mut told = Told::default();
+pub fn read_journals(dir: &Path) -> Journals {
+    let mut journals = Journals::default();
     for entry in fs::read_dir(dir).expect("a folder").flatten() {
         if entry.path().extension().is_none_or(|extension| extension != "journal") {
             continue;
@@ -29,17 +29,17 @@ pub fn read_journals(dir: &Path) -> Told {
         let text = fs::read_to_string(entry.path()).expect("a journal is text");
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             match line.split(' ').collect::<Vec<_>>()[..] {
-                ["failed", id] => drop(told.failed.insert(id.to_owned())),
+                ["failed", id] => drop(journals.failed.insert(id.to_owned())),
                 ["done", id, fence] => {
                     let fence = fence.parse().expect("a fence");
-                    told.done.entry(id.to_owned()).or_default().insert(fence);
+                    journals.done.entry(id.to_owned()).or_default().insert(fence);
                 }
-                ["deadly"] => told.deadly += 1,
+                ["deadly"] => journals.deadly += 1,
                 _ => panic!("no line of a journal: {line:?}"),
             }
         }
     }
-    told
+    journals
 }
 
 /// Takes and ends everything that can be taken, until nothing waits.
@@ -81,16 +81,16 @@ fn listed(connection: &mut Connection) -> BTreeMap<String, String> {
 }
 
 /// Panics with what does not hold.
-pub fn judge(told: &Told, connection: &mut Connection) -> BTreeMap<String, usize> {
+pub fn judge(journals: &Journals, connection: &mut Connection) -> BTreeMap<String, usize> {
     let listed = listed(connection);
     let mut states = BTreeMap::new();
     let mut wrong = Vec::new();
-    for id in told.failed.iter().chain(told.done.keys()).collect::<BTreeSet<_>>() {
+    for id in journals.failed.iter().chain(journals.done.keys()).collect::<BTreeSet<_>>() {
         let state = ask(connection, &format!("RES.DLQ GET d {id} STATE"));
         *states.entry(state.clone()).or_default() += 1;
-        let fences = told.done.get(id);
+        let fences = journals.done.get(id);
         if fences.is_some() && state != "done" {
-            wrong.push(format!("{id} was told to be done, and is {state}"));
+            wrong.push(format!("{id} was done as a worker learned, and is {state}"));
         }
         if fences.is_some_and(|fences| fences.len() > 1) {
             wrong.push(format!("{id} was done by {fences:?}"));

@@ -102,12 +102,14 @@ impl Torture {
 
     fn conclude(mut self, server: &Server) {
         self.dismiss();
-        let told = read_journals(self.dir());
+        let journals = read_journals(self.dir());
         let mut connection = server.connect();
         let drained = drain(&mut connection);
-        let states = judge(&told, &mut connection);
-        let (failed, done) = (told.failed.len(), told.done.len());
-        say(&format!("ledger torture: {failed} failed, {done} told done, {drained} left over, in the end {states:?}"));
+        let states = judge(&journals, &mut connection);
+        let (failed, done) = (journals.failed.len(), journals.done.len());
+        say(&format!(
+            "ledger torture: {failed} failed, {done} reported done, {drained} left over, in the end {states:?}"
+        ));
         assert!(failed > 300 && done > 100, "too little to judge: {failed} failed, {done} done");
         assert_eq!(connection.info_number("resil", "internal_errors"), 0);
     }

@@ -1,5 +1,5 @@
 //! The worst days of a ledger: workers die, stop and lose their connections, servers die and are replaced. What counts is what
-//! workers were told.
+//! workers were journals.
 
 #[allow(dead_code)]
 #[path = "../breaker/driven.rs"]

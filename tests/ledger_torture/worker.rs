@@ -1,6 +1,6 @@
 //! Workers that will be killed: threads that fail messages, take what is due, settle it, forget it, and cut their connections.
 //!
-//! Each thread has a journal. What it was told is written there as soon as it was told, in one write, so that a kill leaves whole
+//! Each thread has a journal. What it heard is written there as soon as it was notified, in one write, so that a kill leaves whole
 //! lines. It is started by `kills` as another process of this binary; run as a test it does nothing.
 
 use std::fs::{File, OpenOptions, read_to_string};
@@ -18,7 +18,7 @@ use crate::scene::{receive, send};
 
 /// `folder process seed threads`, for the process that is started; and `reliable` if it settles all that it takes.
 pub const ORDERS: &str = "RESIL_LEDGER_WORKER";
-pub const NAME: &str = "worker::as_it_is_told";
+pub const NAME: &str = "worker::as_it_is_asked";
 /// In the folder: where the primary listens, and how many replicas have to know before a worker believes a reply.
 pub const PRIMARY: &str = "primary";
 /// What is in the id of a message that kills its taker.
@@ -27,7 +27,7 @@ pub const DEADLY: &str = "deadly";
 static STOP: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn as_it_is_told() {
+fn as_it_is_asked() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders: Vec<&str> = orders.split(' ').collect();
     let [dir, process, seed, threads, ref more @ ..] = orders[..] else { panic!("four orders at least") };

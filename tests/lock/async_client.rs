@@ -24,24 +24,24 @@ pub struct Late {
     pub key: String,
     pub owner: String,
     /// `[GRANTED 17 30000 0]`, `-SUPERSEDED ...`
-    pub answer: String,
+    pub reply: String,
 }
 
 impl Late {
     pub fn of(message: &[u8]) -> Self {
         let late = LateVerdict::from_json(message)
             .unwrap_or_else(|error| panic!("{error:?} in {}", String::from_utf8_lossy(message)));
-        let answer = match &late.verdict {
+        let reply = match &late.verdict {
             Ok(reply) => shown_reply(reply),
             Err(error) => format!("-{error}"),
         };
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
-        Self { kind: late.kind.clone(), key: text(&late.key), owner: text(&late.owner), answer }
+        Self { kind: late.kind.clone(), key: text(&late.key), owner: text(&late.owner), reply }
     }
 
     /// `b GRANTED`
     pub fn short(&self) -> String {
-        format!("{} {}", self.owner, verdict(&self.answer))
+        format!("{} {}", self.owner, verdict(&self.reply))
     }
 }
 
@@ -220,7 +220,7 @@ impl AsyncClient {
 
     /// `b GRANTED`
     #[track_caller]
-    pub fn told(&mut self) -> String {
+    pub fn notified(&mut self) -> String {
         self.late().short()
     }
 

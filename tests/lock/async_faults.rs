@@ -22,7 +22,7 @@ fn nobody_waits(scene: &mut Scene) {
 }
 
 #[test]
-fn the_close_of_a_connection_takes_its_waits_out_of_their_queues() {
+fn a_connections_close_removes_its_waits_from_queues() {
     let mut scene = Scene::driven();
     let (mut goes, mut stays) = (AsyncClient::new(&scene.server), AsyncClient::new(&scene.server));
     for key in ["k", "l"] {
@@ -37,7 +37,7 @@ fn the_close_of_a_connection_takes_its_waits_out_of_their_queues() {
     for key in ["k", "l"] {
         assert_eq!(scene.who(key).1, ["c"]);
         scene.ask(&format!("RES.LOCK RELEASE {key} a"));
-        assert_eq!(stays.told(), "c GRANTED");
+        assert_eq!(stays.notified(), "c GRANTED");
         assert_eq!(scene.who(key), (vec!["c".to_owned()], vec![]));
     }
     stays.is_silent();
@@ -51,11 +51,11 @@ fn readers_behind_a_writer_whose_connection_closed_are_let_in() {
     writer.waits("RES.LOCK ACQUIRE k w 1h WAIT 1m");
     reader.waits("RES.LOCK ACQUIRE k r1 1h SHARED WAIT 1m");
     drop(writer);
-    assert_eq!(reader.told(), "r1 GRANTED");
+    assert_eq!(reader.notified(), "r1 GRANTED");
 }
 
 #[test]
-fn a_grant_whose_connection_is_killed_at_once_goes_to_the_next() {
+fn a_grant_to_a_killed_connection_goes_on() {
     const ROUNDS: usize = 100;
     let mut scene = Scene::real();
     let mut stays = AsyncClient::new(&scene.server);
@@ -76,7 +76,7 @@ fn a_grant_whose_connection_is_killed_at_once_goes_to_the_next() {
             _ => format!("MULTI\r\n{kill}\r\n{release}\r\nEXEC\r\n"),
         };
         director.write_all(lines.as_bytes()).expect("an open connection");
-        assert_eq!(stays.told(), "d GRANTED", "round {round}");
+        assert_eq!(stays.notified(), "d GRANTED", "round {round}");
         let (holders, _) = scene.who("k");
         assert_eq!(holders, ["d"], "round {round}");
         assert_eq!(scene.verdict("RES.LOCK RELEASE k d"), "RELEASED", "round {round}");
@@ -98,8 +98,8 @@ fn a_connection_that_closes_beside_a_release_leaves_one_holder() {
         stays.waits("RES.LOCK ACQUIRE k c 1h WAIT 10m");
         let ends = std::thread::spawn(move || drop(goes));
         scene.ask("RES.LOCK RELEASE k a");
-        // Told or not, it is gone, and what it held hung on its connection.
-        assert_eq!(stays.told(), "c GRANTED", "round {round}");
+        // Reported or not, it is gone, and what it held hung on its connection.
+        assert_eq!(stays.notified(), "c GRANTED", "round {round}");
         assert_eq!(scene.who("k"), (vec!["c".to_owned()], vec![]), "round {round}");
         scene.ask("RES.LOCK RELEASE k c");
         stays.is_silent();
@@ -119,7 +119,7 @@ fn a_verdict_does_not_come_in_the_middle_of_exec() {
         ("DEL k", "1", "b GRANTED"),
         ("FLUSHALL", "OK", "b GRANTED"),
     ];
-    for (line, reply, told) in ways {
+    for (line, reply, reported) in ways {
         scene.ask("FLUSHALL");
         scene.ask("RES.LOCK ACQUIRE k a 1h");
         client.waits("RES.LOCK ACQUIRE k b 1h WAIT 10m");
@@ -130,13 +130,13 @@ fn a_verdict_does_not_come_in_the_middle_of_exec() {
         let all = client.ask("EXEC");
         assert!(all.starts_with(&format!("[before {reply}")) && all.ends_with(" after]"), "{line}: {all}");
         assert!(!all.contains('>'), "{line}: {all}");
-        assert_eq!(client.told(), told, "{line}");
+        assert_eq!(client.notified(), reported, "{line}");
         client.is_silent();
     }
 }
 
 #[test]
-fn an_ending_that_a_transaction_meets_is_told_after_it() {
+fn an_ending_that_a_transaction_meets_is_reported_after_it() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     for line in ["RES.LOCK CHECK k b", "RES.LOCK INFO k", "RES.LOCK ACQUIRE k x 1h", "RES.LOCK RELEASE k x", "EXISTS k"]
@@ -152,13 +152,13 @@ fn an_ending_that_a_transaction_meets_is_told_after_it() {
         client.ask("ECHO after");
         let all = client.ask("EXEC");
         assert!(all.starts_with("[1 ") && all.ends_with(" after]") && !all.contains('>'), "{line}: {all}");
-        assert_eq!(client.told(), "b GRANTED", "{line}");
+        assert_eq!(client.notified(), "b GRANTED", "{line}");
         client.is_silent();
     }
 }
 
 #[test]
-fn a_demotion_inside_of_a_transaction_is_told_after_it() {
+fn a_demotion_inside_of_a_transaction_is_reported_after_it() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     scene.ask("RES.LOCK ACQUIRE k a 1h");
@@ -168,7 +168,7 @@ fn a_demotion_inside_of_a_transaction_is_told_after_it() {
     client.ask(&format!("REPLICAOF {NOWHERE}"));
     client.ask("ECHO after");
     assert_eq!(client.ask("EXEC"), "[before OK after]");
-    assert_eq!(client.told(), "b -UNBLOCKED");
+    assert_eq!(client.notified(), "b -UNBLOCKED");
     client.is_silent();
 }
 
@@ -189,12 +189,12 @@ fn inside_multi_and_scripts_wait_means_try_once() {
     let script = "redis.call('RES.LOCK','RELEASE',KEYS[1],'a'); return {1, {2, 3}}";
     client.send_words(&[b"EVAL", script.as_bytes(), b"1", b"k"]);
     assert_eq!(client.reply(), "[1 [2 3]]");
-    assert_eq!(client.told(), "b GRANTED");
+    assert_eq!(client.notified(), "b GRANTED");
     client.is_silent();
 }
 
 #[test]
-fn a_wait_ends_during_a_pause_and_a_hand_over_comes_after_it() {
+fn a_wait_ends_in_a_pause_and_hands_over_later() {
     let mut scene = Scene::real();
     let mut client = AsyncClient::new(&scene.server);
     scene.ask("RES.LOCK ACQUIRE k a 1h");
@@ -205,9 +205,9 @@ fn a_wait_ends_during_a_pause_and_a_hand_over_comes_after_it() {
     let began = Instant::now();
     scene.ask("CLIENT PAUSE 1500 WRITE");
     drop(holder);
-    assert_eq!(client.told(), "b TIMEOUT");
+    assert_eq!(client.notified(), "b TIMEOUT");
     assert!(began.elapsed() < Duration::from_millis(1_400), "{:?}", began.elapsed());
-    assert_eq!(client.told(), "c GRANTED");
+    assert_eq!(client.notified(), "c GRANTED");
     assert!(began.elapsed() >= Duration::from_millis(1_400), "{:?}", began.elapsed());
     client.is_silent();
 }
@@ -222,7 +222,7 @@ fn a_demotion_ends_every_wait_and_a_promotion_begins_anew() {
     }
     scene.ask(&format!("REPLICAOF {NOWHERE}"));
     for number in 0..500 {
-        assert_eq!(client.told(), format!("w{number} -UNBLOCKED"));
+        assert_eq!(client.notified(), format!("w{number} -UNBLOCKED"));
     }
     client.is_silent();
     nobody_waits(&mut scene);
@@ -230,7 +230,7 @@ fn a_demotion_ends_every_wait_and_a_promotion_begins_anew() {
     scene.ask("REPLICAOF NO ONE");
     assert_eq!(client.waits("RES.LOCK ACQUIRE k b 1h WAIT 10m"), 1);
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(client.told(), "b GRANTED");
+    assert_eq!(client.notified(), "b GRANTED");
     client.is_silent();
 }
 
@@ -249,7 +249,7 @@ fn a_connection_that_closes_on_a_replica_leaves_nothing_behind() {
     let mut next = AsyncClient::new(&scene.server);
     assert_eq!(next.waits("RES.LOCK ACQUIRE k b 1h WAIT 10m"), 1);
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(next.told(), "b GRANTED");
+    assert_eq!(next.notified(), "b GRANTED");
 }
 
 #[test]
@@ -297,18 +297,18 @@ fn a_reader_that_does_not_read_hurts_only_itself() {
     // It holds what it was granted, as far as the server knows, until it is gone.
     assert_eq!(scene.who("l").0, ["b"]);
     scene.ask("RES.LOCK RELEASE l b");
-    assert_eq!(other.told(), "c GRANTED");
+    assert_eq!(other.notified(), "c GRANTED");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // It reads after all: nothing was lost, and nothing came twice.
     for _ in 0..20 {
         assert_eq!(slow.reply().len(), 1 << 20);
     }
-    let mut told: Vec<String> = (0..=MANY).map(|_| slow.told()).collect();
-    told.sort();
+    let mut reported: Vec<String> = (0..=MANY).map(|_| slow.notified()).collect();
+    reported.sort();
     let mut expected: Vec<String> = (0..MANY).map(|number| format!("r{number} GRANTED")).collect();
     expected.push("b GRANTED".to_owned());
     expected.sort();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     slow.is_silent();
 }
 
@@ -327,7 +327,7 @@ fn in_cluster(node: &Server, tag: &str) -> AsyncClient {
 }
 
 #[test]
-fn in_a_cluster_the_verdict_comes_on_the_channel_of_the_slot() {
+fn in_a_cluster_verdicts_use_the_slots_channel() {
     let cluster = Cluster::start(2, Options::default());
     let node = cluster.node_for_key("k");
     let mut scene = node.connect();
@@ -348,7 +348,7 @@ fn in_a_cluster_the_verdict_comes_on_the_channel_of_the_slot() {
 }
 
 #[test]
-fn in_a_cluster_a_verdict_does_not_come_in_the_middle_of_exec() {
+fn no_cluster_verdict_comes_in_the_middle_of_exec() {
     let cluster = Cluster::start(1, Options::default());
     let mut client = in_cluster(&cluster.nodes()[0], "k");
     client.ask("RES.LOCK ACQUIRE k a 1h");
@@ -359,7 +359,7 @@ fn in_a_cluster_a_verdict_does_not_come_in_the_middle_of_exec() {
     }
     let all = client.ask("EXEC");
     assert!(all.starts_with("[before 1 [GRANTED ") && all.ends_with(" after]") && !all.contains('>'), "{all}");
-    assert_eq!(client.told(), "b -TRYAGAIN");
+    assert_eq!(client.notified(), "b -TRYAGAIN");
     client.is_silent();
 }
 
@@ -381,7 +381,7 @@ fn a_slot_that_moves_sends_asynchronous_waiters_after_it() {
     here.say(&format!("MIGRATE 127.0.0.1 {} k 0 10000", to.port()));
     for owner in ["b", "c", "d"] {
         let late = client.late();
-        assert_eq!((late.owner.as_str(), &late.answer[..10]), (owner, "-TRYAGAIN "), "{}", late.answer);
+        assert_eq!((late.owner.as_str(), &late.reply[..10]), (owner, "-TRYAGAIN "), "{}", late.reply);
     }
     // This one is overtaken by the move itself: the server ends the subscription with the slot, and says so.
     let moving = client.ask("RES.LOCK ACQUIRE {k}2 b 1h WAIT 10m ASYNC");
@@ -390,7 +390,7 @@ fn a_slot_that_moves_sends_asynchronous_waiters_after_it() {
     for connection in [&mut there, &mut here] {
         connection.say(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
     }
-    eventually("it is told, or its channel is gone", SOON, || {
+    eventually("it is notified, or its channel is gone", SOON, || {
         client.poll();
         !client.take_late().is_empty() || client.has_lost_a_channel
     });
@@ -399,7 +399,7 @@ fn a_slot_that_moves_sends_asynchronous_waiters_after_it() {
     let mut anew = in_cluster(to, "k");
     anew.waits("RES.LOCK ACQUIRE k b 1h WAIT 10m");
     there.say("RES.LOCK RELEASE k a");
-    assert_eq!(anew.told(), "b GRANTED");
+    assert_eq!(anew.notified(), "b GRANTED");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn nobody_waits_asynchronously(scene: &mut Scene) {
 }
 
 #[test]
-fn a_wait_is_answered_at_once_and_its_verdict_comes_later() {
+fn a_wait_is_answered_now_and_judged_later() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     let granted = client.ask("RES.LOCK ACQUIRE k a 1h WAIT 1m ASYNC");
@@ -34,12 +34,12 @@ fn a_wait_is_answered_at_once_and_its_verdict_comes_later() {
     assert_eq!(scene.who("k"), (owners(&["a"]), owners(&["b", "c"])));
     scene.main.clock_at_ms(12);
     assert_eq!(scene.ask("RES.LOCK RELEASE k a"), "[RELEASED 12]");
-    let Late { kind, key, owner, answer } = client.late();
+    let Late { kind, key, owner, reply } = client.late();
     assert_eq!((kind.as_str(), key.as_str(), owner.as_str()), ("lock", "k", "b"));
-    assert!(answer.starts_with("[GRANTED ") && answer.ends_with(" 30000 12]"), "{answer}");
+    assert!(reply.starts_with("[GRANTED ") && reply.ends_with(" 30000 12]"), "{reply}");
     // The connection is free all the while.
     assert_eq!(client.ask("RES.LOCK RELEASE k b"), "[RELEASED 0]");
-    assert_eq!(client.told(), "c GRANTED");
+    assert_eq!(client.notified(), "c GRANTED");
     client.is_silent();
     assert_eq!(all_waiters(&mut scene), 0);
 }
@@ -56,15 +56,15 @@ fn blocked_and_asynchronous_waiters_stand_in_one_queue() {
     assert_eq!(one.waits("RES.LOCK ACQUIRE k f 1h WAIT 1m"), 5);
     assert_eq!(scene.who("k").1, ["b", "c", "d", "e", "f"]);
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(one.told(), "b GRANTED");
+    assert_eq!(one.notified(), "b GRANTED");
     scene.ask("RES.LOCK RELEASE k b");
     assert_eq!(c.verdict(), "GRANTED");
     scene.ask("RES.LOCK RELEASE k c");
-    assert_eq!(two.told(), "d GRANTED");
+    assert_eq!(two.notified(), "d GRANTED");
     scene.ask("RES.LOCK RELEASE k d");
     assert_eq!(e.verdict(), "GRANTED");
     scene.ask("RES.LOCK RELEASE k e");
-    assert_eq!(one.told(), "f GRANTED");
+    assert_eq!(one.notified(), "f GRANTED");
     one.is_silent();
     two.is_silent();
     c.is_in_step();
@@ -81,10 +81,10 @@ fn readers_go_together_and_do_not_overtake_a_writer() {
     let mut r2 = scene.waits("RES.LOCK ACQUIRE k r2 1h SHARED WAIT 1m");
     assert_eq!(client.ask("RES.LOCK ACQUIRE k r3 1h SHARED WAIT 1m ASYNC"), "[QUEUED 4]");
     scene.ask("RES.LOCK RELEASE k r0");
-    assert_eq!(client.told(), "w GRANTED");
+    assert_eq!(client.notified(), "w GRANTED");
     client.is_silent();
     scene.ask("RES.LOCK RELEASE k w");
-    assert_eq!((client.told(), client.told()), ("r1 GRANTED".into(), "r3 GRANTED".into()));
+    assert_eq!((client.notified(), client.notified()), ("r1 GRANTED".into(), "r3 GRANTED".into()));
     assert_eq!(r2.verdict(), "GRANTED");
 }
 
@@ -97,10 +97,10 @@ fn every_way_of_becoming_free_serves_an_asynchronous_waiter() {
         client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
         client.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
         scene.ask(way);
-        assert_eq!(client.told(), "b GRANTED", "{way}");
+        assert_eq!(client.notified(), "b GRANTED", "{way}");
         assert_eq!(scene.who("k"), (owners(&["b"]), owners(&["c"])), "{way}");
         scene.ask("RES.LOCK RELEASE k b");
-        assert_eq!(client.told(), "c GRANTED", "{way}");
+        assert_eq!(client.notified(), "c GRANTED", "{way}");
         client.is_silent();
         scene.ask("RES.LOCK RELEASE k c");
         assert_eq!(all_waiters(&mut scene), 0, "{way}");
@@ -108,30 +108,30 @@ fn every_way_of_becoming_free_serves_an_asynchronous_waiter() {
 }
 
 #[test]
-fn the_end_of_a_lease_and_the_close_of_a_bound_holder_hand_on() {
+fn leases_that_end_and_holders_that_close_hand_on() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     scene.ask("RES.LOCK ACQUIRE k a 10s");
     client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
     scene.main.clock_at_ms(10_000);
-    assert_eq!(client.told(), "b GRANTED");
+    assert_eq!(client.notified(), "b GRANTED");
     let mut holder = scene.server.connect();
     holder.say("RES.LOCK ACQUIRE bound a 1h BOUND");
     client.waits("RES.LOCK ACQUIRE bound b 1h WAIT 1m");
     drop(holder);
-    assert_eq!(client.told(), "b GRANTED");
+    assert_eq!(client.notified(), "b GRANTED");
     client.is_silent();
 }
 
 #[test]
-fn a_key_that_is_renamed_or_swapped_away_is_free_for_its_waiters() {
+fn a_renamed_or_swapped_key_is_free_for_waiters() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
     for way in ["RENAME k other", "SWAPDB 0 3", "MOVE k 4"] {
         scene.ask("RES.LOCK ACQUIRE k a 1h");
         client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
         scene.ask(way);
-        assert_eq!(client.told(), "b GRANTED", "{way}");
+        assert_eq!(client.notified(), "b GRANTED", "{way}");
         assert_eq!(scene.who("k"), (owners(&["b"]), vec![]), "{way}");
         client.is_silent();
         scene.ask("FLUSHALL");
@@ -139,7 +139,7 @@ fn a_key_that_is_renamed_or_swapped_away_is_free_for_its_waiters() {
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
     scene.ask("SET k text");
-    assert_eq!(client.told(), "b -TRYAGAIN");
+    assert_eq!(client.notified(), "b -TRYAGAIN");
     client.is_silent();
     assert_eq!(all_waiters(&mut scene), 0);
 }
@@ -156,15 +156,15 @@ fn the_wait_ends_to_the_microsecond_of_its_own_deadline() {
     client.is_silent();
     scene.main.clock_at_us(1_000_000);
     let late = client.late();
-    assert_eq!((late.owner.as_str(), late.answer.as_str()), ("c", "[TIMEOUT a 3599000 1]"));
+    assert_eq!((late.owner.as_str(), late.reply.as_str()), ("c", "[TIMEOUT a 3599000 1]"));
     scene.main.clock_at_ms(2_000);
-    assert_eq!(client.late().answer, "[TIMEOUT a 3598000 0]");
+    assert_eq!(client.late().reply, "[TIMEOUT a 3598000 0]");
     client.is_silent();
     assert_eq!(all_waiters(&mut scene), 0);
 }
 
 #[test]
-fn a_later_call_of_the_owner_keeps_the_position_and_supersedes() {
+fn an_owners_later_call_supersedes_in_its_position() {
     let mut scene = Scene::driven();
     let (mut one, mut two) = (AsyncClient::new(&scene.server), AsyncClient::new(&scene.server));
     scene.ask("RES.LOCK ACQUIRE k a 1h");
@@ -172,20 +172,20 @@ fn a_later_call_of_the_owner_keeps_the_position_and_supersedes() {
     one.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
     // An asynchronous call supersedes an asynchronous one, a blocked call that, and the other way round.
     assert_eq!(two.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m"), 1);
-    assert_eq!(one.told(), "b -SUPERSEDED");
+    assert_eq!(one.notified(), "b -SUPERSEDED");
     let mut blocked = Caller::new(&scene.server);
     blocked.send("RES.LOCK ACQUIRE k b 1h WAIT 1m");
-    assert_eq!(two.told(), "b -SUPERSEDED");
+    assert_eq!(two.notified(), "b -SUPERSEDED");
     assert_eq!(one.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m"), 1);
     assert_eq!(blocked.verdict(), "-SUPERSEDED");
     scene.main.clock_at_ms(1_000);
     assert_eq!(scene.who("k").1, ["b", "c"], "the new WAIT counts");
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(one.told(), "b GRANTED");
+    assert_eq!(one.notified(), "b GRANTED");
     // A call without WAIT leaves the queue.
     let taken = two.ask("RES.LOCK ACQUIRE k c 1h");
     assert!(taken.starts_with("[TAKEN b "), "{taken}");
-    assert_eq!(one.told(), "c -SUPERSEDED");
+    assert_eq!(one.notified(), "c -SUPERSEDED");
     one.is_silent();
     two.is_silent();
     blocked.is_in_step();
@@ -201,7 +201,7 @@ fn a_waiter_that_lets_go_leaves_the_queue() {
     client.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
     assert_eq!(client.ask("RES.LOCK RELEASE k b FENCE 1"), "[LOST taken]", "a fence names no wait");
     assert_eq!(client.ask("RES.LOCK RELEASE k b"), "[RELEASED 0]");
-    assert_eq!(client.told(), "b -SUPERSEDED");
+    assert_eq!(client.notified(), "b -SUPERSEDED");
     assert_eq!(scene.who("k").1, ["c"]);
     assert_eq!(client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m"), 2, "it has lost its position");
     scene.ask("RES.BULKHEAD ENTER p a 1 1h");
@@ -226,9 +226,9 @@ fn queue_is_an_exact_bound_for_both_sorts_together() {
     assert_eq!(scene.who_of("RES.BULKHEAD", "p").1, ["b", "c", "d"]);
     // Who has a position may ask again.
     assert_eq!(client.waits("RES.BULKHEAD ENTER p d 1 1h QUEUE 3 WAIT 1m"), 3);
-    assert_eq!(client.told(), "d -SUPERSEDED");
+    assert_eq!(client.notified(), "d -SUPERSEDED");
     scene.ask("RES.BULKHEAD LEAVE p a");
-    assert_eq!(client.told(), "b GRANTED");
+    assert_eq!(client.notified(), "b GRANTED");
     assert_eq!(client.waits("RES.BULKHEAD ENTER p e 1 1h QUEUE 3 WAIT 1m"), 3);
     client.is_silent();
 }
@@ -253,9 +253,9 @@ fn a_waiter_gains_a_priority_for_every_ageing() {
     scene.main.clock_at_ms(9 * 30_000);
     assert_eq!(scene.who_of("RES.BULKHEAD", "p").1[..2], ["low".to_owned(), "high".to_owned()], "both are 0");
     scene.ask("RES.BULKHEAD LEAVE p holder");
-    assert_eq!(client.told(), "low GRANTED");
+    assert_eq!(client.notified(), "low GRANTED");
     scene.ask("RES.BULKHEAD LEAVE p low");
-    assert_eq!(client.told(), "high GRANTED");
+    assert_eq!(client.notified(), "high GRANTED");
     scene.ask("RES.BULKHEAD LEAVE p high");
     assert_eq!(blocked.verdict(), "GRANTED");
     client.is_silent();
@@ -271,7 +271,7 @@ fn without_ageing_priorities_are_strict() {
     scene.main.clock_at_ms(599_000);
     assert_eq!(client.waits("RES.BULKHEAD ENTER p high 1 1h QUEUE 9 PRIORITY 0 WAIT 10m"), 1);
     scene.ask("RES.BULKHEAD LEAVE p holder");
-    assert_eq!(client.told(), "high GRANTED");
+    assert_eq!(client.notified(), "high GRANTED");
     client.is_silent();
 }
 
@@ -309,7 +309,7 @@ fn resp2_hears_on_a_second_connection() {
     assert_eq!(receive(&mut ear), format!("[subscribe resil:wait:{} 1]", asks.id));
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     asks.send("RES.LOCK ACQUIRE k b 1h WAIT 1m ASYNC");
-    assert_eq!(asks.answer(), "[QUEUED 1]");
+    assert_eq!(asks.reply(), "[QUEUED 1]");
     scene.ask("RES.LOCK RELEASE k a");
     let Ok(Value::Array(words)) = ear.recv_response() else { panic!("a message is an array") };
     let Value::BulkString(message) = &words[2] else { panic!("a message has a text: {words:?}") };
@@ -317,7 +317,7 @@ fn resp2_hears_on_a_second_connection() {
     asks.is_in_step();
     // The wait hangs on the connection that asked.
     asks.send("RES.LOCK ACQUIRE k c 1h WAIT 1m ASYNC");
-    assert_eq!(asks.answer(), "[QUEUED 1]");
+    assert_eq!(asks.reply(), "[QUEUED 1]");
     drop(asks);
     nobody_waits_asynchronously(&mut scene);
     assert_eq!(scene.who("k").1, Vec::<String>::new());
@@ -334,7 +334,7 @@ fn a_grant_that_nobody_hears_is_handed_on() {
     deaf.send(&format!("UNSUBSCRIBE resil:wait:{id}"));
     deaf.is_silent();
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(next.told(), "c GRANTED");
+    assert_eq!(next.notified(), "c GRANTED");
     assert_eq!(scene.who("k"), (owners(&["c"]), vec![]));
     deaf.is_silent();
     assert_eq!(all_waiters(&mut scene), 0);
@@ -347,10 +347,10 @@ fn texts_that_are_not_utf8_come_back_as_they_were() {
     let (key, holder, owner): (&[u8], &[u8], &[u8]) = (b"k\xff\x00\r\n", b"\xfe holder", b"\x80\"{o}\xc3");
     client.send_words(&[b"RES.LOCK", b"ACQUIRE", key, holder, b"1h"]);
     assert!(client.reply().starts_with("[GRANTED "));
-    for (wait, told) in [(&b"1s"[..], "TIMEOUT"), (b"1m", "GRANTED")] {
+    for (wait, reported) in [(&b"1s"[..], "TIMEOUT"), (b"1m", "GRANTED")] {
         client.send_words(&[b"RES.LOCK", b"ACQUIRE", key, owner, b"1h", b"WAIT", wait, b"ASYNC"]);
         assert_eq!(client.reply(), "[QUEUED 1]");
-        if told == "TIMEOUT" {
+        if reported == "TIMEOUT" {
             scene.main.clock_at_ms(1_000);
         } else {
             client.send_words(&[b"RES.LOCK", b"RELEASE", key, holder]);
@@ -358,9 +358,9 @@ fn texts_that_are_not_utf8_come_back_as_they_were() {
         }
         let late = client.late();
         assert_eq!((late.key, late.owner), (key.escape_ascii().to_string(), owner.escape_ascii().to_string()));
-        assert!(late.answer.starts_with(&format!("[{told} ")), "{}", late.answer);
-        if told == "TIMEOUT" {
-            assert!(late.answer.contains(&holder.escape_ascii().to_string()), "{}", late.answer);
+        assert!(late.reply.starts_with(&format!("[{reported} ")), "{}", late.reply);
+        if reported == "TIMEOUT" {
+            assert!(late.reply.contains(&holder.escape_ascii().to_string()), "{}", late.reply);
         }
     }
     client.is_silent();
@@ -374,10 +374,10 @@ fn a_bound_grant_hangs_on_the_connection_that_asked() {
     assert_eq!(one.ask("RES.LOCK ACQUIRE k b 1h WAIT 1m ASYNC BOUND"), "[QUEUED 1]");
     two.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
     scene.ask("RES.LOCK RELEASE k a");
-    assert_eq!(one.told(), "b GRANTED");
+    assert_eq!(one.notified(), "b GRANTED");
     two.is_silent();
     drop(one);
-    assert_eq!(two.told(), "c GRANTED");
+    assert_eq!(two.notified(), "c GRANTED");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A random walk of many waiters, asynchronous and blocked, whose connections are closed and killed in between.
 //!
-//! The judge reads only what clients were told: every wait ends in exactly one verdict or its connection is gone, a key never
+//! The judge reads only what clients heard: every wait ends in exactly one verdict or its connection is gone, a key never
 //! has more holders than it may, no grant is lost, and nobody is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,12 +50,12 @@ struct Walk {
     director: TcpStream,
     rng: Rng,
     clients: Vec<Client>,
-    /// A call to let go is under way; what it is told until then does not count as held.
+    /// A call to let go is under way; what it hears until then does not count as held.
     leaving: BTreeSet<Name>,
     last_owner: usize,
     fences: BTreeSet<(usize, String)>,
-    /// How often each verdict was told.
-    told: BTreeMap<String, usize>,
+    /// How often each verdict was reported.
+    reported: BTreeMap<String, usize>,
 }
 
 fn let_go((key, owner): &Name) -> String {
@@ -71,8 +71,8 @@ impl Walk {
     fn new(server: Server, mut rng: Rng) -> Self {
         let (main, director) = (server.connect(), server.raw());
         let clients = (0..CLIENTS).map(|_| Client::new(&server, &mut rng)).collect();
-        let (leaving, fences, told) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { server, main, director, rng, clients, leaving, last_owner: 0, fences, told }
+        let (leaving, fences, reported) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Self { server, main, director, rng, clients, leaving, last_owner: 0, fences, reported }
     }
 
     fn ask(&mut self, line: &str) -> String {
@@ -84,19 +84,19 @@ impl Walk {
         self.rng.usize(..CLIENTS)
     }
 
-    /// A client was told the verdict of its wait.
-    fn hear(&mut self, client: usize, name: Name, answer: &str) {
-        let word = verdict(answer);
-        assert!(self.clients[client].waits.remove(&name), "{name:?} was told {answer}, and does not wait");
-        *self.told.entry(word.clone()).or_default() += 1;
+    /// A client got the verdict of its wait.
+    fn hear(&mut self, client: usize, name: Name, reply: &str) {
+        let word = verdict(reply);
+        assert!(self.clients[client].waits.remove(&name), "{name:?} got {reply}, and does not wait");
+        *self.reported.entry(word.clone()).or_default() += 1;
         if word != "GRANTED" {
-            assert!(["TIMEOUT", "-SUPERSEDED", "-UNBLOCKED"].contains(&word.as_str()), "{name:?} was told {answer}");
+            assert!(["TIMEOUT", "-SUPERSEDED", "-UNBLOCKED"].contains(&word.as_str()), "{name:?} got {reply}");
             return;
         }
-        let fence = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+        let fence = reply.split(' ').nth(1).unwrap_or_default().to_owned();
         // A permit of a bulkhead has none.
         let is_new = KEYS[name.0].1 > 1 || self.fences.insert((name.0, fence));
-        assert!(is_new, "{name:?} has the fence of another: {answer}");
+        assert!(is_new, "{name:?} has the fence of another: {reply}");
         if self.leaving.remove(&name) {
             return;
         }
@@ -106,7 +106,7 @@ impl Walk {
         assert!(holders.len() <= KEYS[name.0].1, "too many hold {}: {holders:?}", KEYS[name.0].0);
     }
 
-    /// Reads what one was told so far.
+    /// Reads what one got so far.
     fn read(&mut self, client: usize) {
         let this = &mut self.clients[client];
         this.connection.poll();
@@ -115,7 +115,7 @@ impl Walk {
         let replies = if this.is_blocked { this.connection.take_replies() } else { Vec::new() };
         for late in late {
             let key = KEYS.iter().position(|(key, _)| *key == late.key).expect("a key of ours");
-            self.hear(client, (key, late.owner), &late.answer);
+            self.hear(client, (key, late.owner), &late.reply);
         }
         for reply in replies {
             let name = self.clients[client].waits.first().cloned().expect("it waits");
@@ -161,7 +161,7 @@ impl Walk {
         }
     }
 
-    /// One that was told that it holds lets go: by itself if it can, and a connection may be killed in the same breath.
+    /// One that learned that it holds lets go: by itself if it can, and a connection may be killed in the same breath.
     fn release(&mut self, killed: Option<usize>) {
         let holders: Vec<usize> = (0..CLIENTS).filter(|client| !self.clients[*client].holds.is_empty()).collect();
         let Some(client) = self.rng.choice(holders) else { return };
@@ -173,14 +173,14 @@ impl Walk {
         }
         let this = &mut self.clients[client];
         let reply = if this.is_blocked { self.ask(&let_go(&name)) } else { this.connection.ask(&let_go(&name)) };
-        assert!(reply.starts_with("[RELEASED "), "{name:?} held it, and was told {reply}");
+        assert!(reply.starts_with("[RELEASED "), "{name:?} held it, and got {reply}");
     }
 
     /// One that waits lets go.
     fn cancel(&mut self) {
         let client = self.any_client();
         let Some(name) = self.clients[client].waits.first().cloned() else { return };
-        // What it is told before its call to let go is served is let go with that call.
+        // What it hears before its call to let go is served is let go with that call.
         self.leaving.insert(name.clone());
         let reply = self.ask(&let_go(&name));
         let end = Instant::now() + DRAINED_WITHIN;
@@ -245,7 +245,7 @@ impl Walk {
         }
     }
 
-    /// Nobody comes any more, and everybody who holds lets go: everybody who waits is told, and all is free.
+    /// Nobody comes any more, and everybody who holds lets go: everybody who waits is notified, and all is free.
     fn end(mut self) {
         let end = Instant::now() + DRAINED_WITHIN;
         while self.clients.iter().any(|client| !client.waits.is_empty() || !client.holds.is_empty()) {
@@ -269,9 +269,9 @@ impl Walk {
         assert_eq!(self.main.info_number("resil", "blocked_waiters"), 0);
         assert_eq!(self.main.info_number("resil", "internal_errors"), 0);
         for verdict in ["GRANTED", "TIMEOUT", "-SUPERSEDED"] {
-            assert!(self.told.contains_key(verdict), "nobody was told {verdict}: {:?}", self.told);
+            assert!(self.reported.contains_key(verdict), "nobody got {verdict}: {:?}", self.reported);
         }
-        say(&format!("asynchronous walk: {:?}", self.told));
+        say(&format!("asynchronous walk: {:?}", self.reported));
     }
 }
 

@@ -27,7 +27,7 @@ fn everything_that_hangs_on_a_connection_ends_when_it_closes() {
 }
 
 #[test]
-fn who_says_bound_again_elsewhere_does_not_hang_on_the_old_connection() {
+fn a_rebound_lock_leaves_its_old_connection() {
     let mut scene = Scene::driven();
     for line in ["RES.LOCK ACQUIRE k a 1h BOUND", "RES.LOCK RENEW k a 1h BOUND"] {
         let mut old = scene.server.connect();
@@ -45,7 +45,7 @@ fn who_says_bound_again_elsewhere_does_not_hang_on_the_old_connection() {
 }
 
 #[test]
-fn a_lock_won_on_one_connection_hangs_on_another_of_the_same_user() {
+fn a_lock_can_bind_to_the_users_other_connection() {
     let mut scene = Scene::driven();
     let mut main = Caller::new(&scene.server);
     scene.ask("RES.LOCK ACQUIRE k h 1h");
@@ -57,13 +57,13 @@ fn a_lock_won_on_one_connection_hangs_on_another_of_the_same_user() {
     eventually("the waiting one is gone", SOON, || scene.ask(&format!("CLIENT LIST ID {id}")).is_empty());
     assert_eq!(scene.who("k").0, ["a"]);
     main.send("RES.HEARTBEAT");
-    assert_eq!(main.answer(), "[1 []]");
+    assert_eq!(main.reply(), "[1 []]");
     drop(main);
     eventually("it is free", SOON, || scene.who("k").0.is_empty());
 }
 
 #[test]
-fn a_lock_bound_to_a_connection_that_closed_meanwhile_is_handed_on() {
+fn a_lock_bound_to_a_closed_connection_is_handed_on() {
     let mut scene = Scene::driven();
     let main = Caller::new(&scene.server);
     scene.ask("RES.LOCK ACQUIRE k h 1h");
@@ -102,9 +102,9 @@ fn reset_keeps_what_hangs_on_the_socket() {
     let mut holder = Caller::new(&scene.server);
     holder.connection.say("RES.LOCK ACQUIRE k a 1h BOUND");
     holder.send("RESET");
-    assert_eq!(holder.answer(), "RESET");
+    assert_eq!(holder.reply(), "RESET");
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), "[1 []]");
+    assert_eq!(holder.reply(), "[1 []]");
     drop(holder);
     eventually("it is free", SOON, || scene.who("k").0.is_empty());
 }
@@ -116,7 +116,7 @@ fn what_is_released_elsewhere_hangs_no_longer() {
     holder.connection.say("RES.LOCK ACQUIRE k a 1h BOUND");
     scene.ask("RES.LOCK RELEASE k a");
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), "[0 []]", "it let go itself: nothing was lost");
+    assert_eq!(holder.reply(), "[0 []]", "it let go itself: nothing was lost");
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     let id = holder.id;
     drop(holder);
@@ -131,35 +131,35 @@ fn a_heartbeat_tells_each_loss_once() {
     let mut fences = Vec::new();
     for key in ["broken", "deleted", "kept", "flushed"] {
         holder.send(&format!("RES.LOCK ACQUIRE {key} a 1h BOUND"));
-        fences.push(crate::scene::fence(&holder.answer()));
+        fences.push(crate::scene::fence(&holder.reply()));
     }
     scene.ask("RES.LOCK BREAK broken");
     scene.main.say("DEL deleted");
     eventually("two are lost", SOON, || scene.main.info_number("resil", "bound") == 2);
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), format!("[2 [[broken {} broken] [deleted {} absent]]]", fences[0], fences[1]));
+    assert_eq!(holder.reply(), format!("[2 [[broken {} broken] [deleted {} absent]]]", fences[0], fences[1]));
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), "[2 []]");
+    assert_eq!(holder.reply(), "[2 []]");
     scene.main.say("FLUSHALL");
     eventually("all are lost", SOON, || scene.main.info_number("resil", "bound") == 0);
     holder.send("RES.HEARTBEAT");
-    let told = holder.answer();
-    assert!(told.starts_with("[0 [") && told.matches(" absent]").count() == 2, "{told}");
+    let reported = holder.reply();
+    assert!(reported.starts_with("[0 [") && reported.matches(" absent]").count() == 2, "{reported}");
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), "[0 []]");
+    assert_eq!(holder.reply(), "[0 []]");
 }
 
 /// The close of a connection with very many holdings in one key is made in parts. Nobody sees one of its own that is about to
 /// end, and nobody is granted too much meanwhile.
 #[test]
-fn an_owner_never_gets_back_what_the_close_of_a_crowd_is_about_to_end() {
+fn an_owner_regains_nothing_a_crowds_close_ends() {
     const COUNT: usize = 5_000;
     let mut scene = Scene::driven();
     let mut holder = Caller::new(&scene.server);
     let mut first = 0;
     for n in 0..COUNT {
         holder.send(&format!("RES.LOCK ACQUIRE k o{n} 1h SHARED BOUND"));
-        first = fence(&holder.answer());
+        first = fence(&holder.reply());
     }
     // One turn of the server: the close, and then what the last owner asks.
     let (id, last) = (holder.id, COUNT - 1);
@@ -169,10 +169,10 @@ fn an_owner_never_gets_back_what_the_close_of_a_crowd_is_about_to_end() {
     pipe.cmd("RES.LOCK").arg("RENEW").arg("k").arg(format!("o{last}")).arg("1h");
     pipe.cmd("RES.LOCK").arg("ACQUIRE").arg("k").arg(format!("o{last}")).arg("1h").arg("SHARED");
     pipe.cmd("RES.LOCK").arg("ACQUIRE").arg("k").arg("writer").arg("1h");
-    let answers: Vec<Value> = pipe.query(&mut other).expect("answers");
-    assert!(shown(&answers[1]).starts_with("[LOST "), "{answers:?}");
-    assert!(fence(&shown(&answers[2])) > first, "a new grant: {answers:?}");
-    assert!(shown(&answers[3]).starts_with("[TAKEN "), "{answers:?}");
+    let replies: Vec<Value> = pipe.query(&mut other).expect("replies");
+    assert!(shown(&replies[1]).starts_with("[LOST "), "{replies:?}");
+    assert!(fence(&shown(&replies[2])) > first, "a new grant: {replies:?}");
+    assert!(shown(&replies[3]).starts_with("[TAKEN "), "{replies:?}");
     eventually("the rest has ended", SOON, || scene.main.info_number("resil", "lock_lost") == COUNT as i64);
     assert_eq!(scene.who("k").0, [format!("o{last}")]);
     assert_eq!(scene.ask(&format!("RES.LOCK CHECK k o{last}")), "1");

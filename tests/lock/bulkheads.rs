@@ -1,4 +1,4 @@
-//! Bulkheads: so many at once in the whole fleet, so many in line, and permits that come back by themselves.
+//! Bulkheads: so many at once in the whole fleet, so many in the queue, and permits that come back by themselves.
 
 use resil_harness::eventually;
 
@@ -6,7 +6,7 @@ use crate::driven::{SOON, Say};
 use crate::scene::{Caller, Scene};
 
 #[test]
-fn never_more_than_max_are_inside_and_an_owner_has_one_permit() {
+fn at_most_max_are_inside_with_one_permit_each() {
     let mut scene = Scene::driven();
     for n in 1..=3 {
         assert_eq!(scene.ask(&format!("RES.BULKHEAD ENTER b o{n} 3 {n}s")), format!("[GRANTED {n} 0 {n}000 0]"));
@@ -18,7 +18,7 @@ fn never_more_than_max_are_inside_and_an_owner_has_one_permit() {
 }
 
 #[test]
-fn a_smaller_max_evicts_nobody_and_a_larger_one_lets_more_in() {
+fn a_smaller_max_evicts_nobody_and_larger_admits_more() {
     let mut scene = Scene::driven();
     for n in 0..4 {
         scene.ask(&format!("RES.BULKHEAD ENTER b o{n} 4 1h"));
@@ -32,11 +32,11 @@ fn a_smaller_max_evicts_nobody_and_a_larger_one_lets_more_in() {
         assert_eq!(scene.who_of("RES.BULKHEAD", "b").1, ["small"]);
     }
     scene.ask("RES.BULKHEAD LEAVE b o3");
-    assert_eq!(waiter.answer(), "[GRANTED 2 0 3600000 0]");
+    assert_eq!(waiter.reply(), "[GRANTED 2 0 3600000 0]");
 }
 
 #[test]
-fn a_raised_max_serves_those_who_wait_with_the_old_one() {
+fn a_raised_max_serves_those_with_the_old_one() {
     let mut scene = Scene::driven();
     scene.ask("RES.BULKHEAD ENTER b a 1 1h");
     let mut first = scene.waits("RES.BULKHEAD ENTER b b 1 1h WAIT 1m QUEUE 9");
@@ -51,7 +51,7 @@ fn a_raised_max_serves_those_who_wait_with_the_old_one() {
 }
 
 #[test]
-fn inside_and_in_line_are_never_more_than_max_and_queue() {
+fn inside_and_queued_are_never_more_than_max_and_queue() {
     let mut scene = Scene::driven();
     scene.ask("RES.BULKHEAD ENTER b a 2 1h");
     scene.ask("RES.BULKHEAD ENTER b b 2 1h");
@@ -70,35 +70,35 @@ fn inside_and_in_line_are_never_more_than_max_and_queue() {
 }
 
 #[test]
-fn the_first_priority_goes_first_and_within_one_the_first_come() {
+fn priorities_go_in_order_and_first_come_within() {
     let mut scene = Scene::driven();
     scene.ask("RES.BULKHEAD ENTER b a 1 1h");
-    let mut line: Vec<(String, Caller)> = Vec::new();
+    let mut queue: Vec<(String, Caller)> = Vec::new();
     for (owner, priority) in
         [("n1", ""), ("l", "PRIORITY 9"), ("h1", "PRIORITY 0"), ("n2", "PRIORITY 5"), ("h2", "PRIORITY 0")]
     {
         let caller = scene.waits(&format!("RES.BULKHEAD ENTER b {owner} 1 1h WAIT 1m QUEUE 9 {priority}"));
-        line.push((owner.to_owned(), caller));
+        queue.push((owner.to_owned(), caller));
     }
     let order = ["h1", "h2", "n1", "n2", "l"];
     assert_eq!(scene.who_of("RES.BULKHEAD", "b").1, order);
     let mut inside = "a";
     for next in order {
         scene.ask(&format!("RES.BULKHEAD LEAVE b {inside}"));
-        let caller = line.iter_mut().find(|(owner, _)| owner == next).expect("all wait");
+        let caller = queue.iter_mut().find(|(owner, _)| owner == next).expect("all wait");
         assert_eq!(caller.1.verdict(), "GRANTED", "{next}");
         inside = next;
     }
-    line.iter_mut().for_each(|(_, caller)| caller.is_in_step());
+    queue.iter_mut().for_each(|(_, caller)| caller.is_in_step());
 }
 
 #[test]
-fn who_waited_in_vain_is_told_how_things_stand() {
+fn a_waiter_in_vain_learns_how_things_stand() {
     let mut scene = Scene::driven();
     scene.ask("RES.BULKHEAD ENTER b a 1 5s");
     let mut waiter = scene.waits("RES.BULKHEAD ENTER b c 1 1h WAIT 2s");
     scene.main.clock_at_ms(2_000);
-    assert_eq!(waiter.answer(), "[TIMEOUT 1 0 3000]");
+    assert_eq!(waiter.reply(), "[TIMEOUT 1 0 3000]");
     waiter.is_in_step();
 }
 

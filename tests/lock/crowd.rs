@@ -12,7 +12,7 @@ fn a_thousand_are_served_in_the_order_they_came() {
     let mut crowd: Vec<Caller> = (0..CROWD).map(|_| Caller::new(&scene.server)).collect();
     for (n, caller) in crowd.iter_mut().enumerate() {
         caller.send(&format!("RES.LOCK ACQUIRE k w{n} 1h WAIT 1m"));
-        // The next one asks only when this one stands in line.
+        // The next one asks only when this one stands in the queue.
         while scene.waiters() != n as i64 + 1 {}
     }
     let names: Vec<String> = (0..CROWD).map(|n| format!("w{n}")).collect();
@@ -20,7 +20,7 @@ fn a_thousand_are_served_in_the_order_they_came() {
     let mut holder = "holder".to_owned();
     for (n, caller) in crowd.iter_mut().enumerate() {
         assert!(scene.ask(&format!("RES.LOCK RELEASE k {holder}")).starts_with("[RELEASED "));
-        let now = fence(&caller.answer());
+        let now = fence(&caller.reply());
         assert!(now > last_fence, "{n}");
         last_fence = now;
         holder = names[n].clone();

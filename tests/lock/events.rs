@@ -26,7 +26,7 @@ fn heard_once(hearing: &mut Hearing, wanted: &Json) {
 }
 
 #[test]
-fn every_loss_is_told_once_with_its_reason() {
+fn every_loss_is_reported_once_with_its_reason() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:*");
     scene.ask("RES.LOCK ACQUIRE k a 1s");
@@ -59,7 +59,7 @@ fn every_loss_is_told_once_with_its_reason() {
 
 /// What leaves between two turns of the timer is noted in runs of what is alike.
 #[test]
-fn keys_that_leave_together_are_lost_each_for_its_own_reason() {
+fn keys_that_leave_together_are_lost_with_own_reasons() {
     let mut scene = Scene::driven();
     for key in ["a", "b", "c", "d"] {
         scene.ask(&format!("RES.LOCK ACQUIRE {key} {key} 1h"));
@@ -87,7 +87,7 @@ fn keys_that_leave_together_are_lost_each_for_its_own_reason() {
 
 /// An owner named `client:n` belongs to `client`, which hears all its losses on one channel.
 #[test]
-fn a_client_hears_the_losses_of_all_its_owners_on_one_channel() {
+fn one_channel_carries_all_losses_of_a_client() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:lost:*");
     for (owner, channels) in [
@@ -107,7 +107,7 @@ fn a_client_hears_the_losses_of_all_its_owners_on_one_channel() {
 }
 
 #[test]
-fn a_flush_tells_each_holder_once_however_often_its_key_was_timed() {
+fn a_flush_tells_each_holder_exactly_once() {
     for flush in ["FLUSHALL", "FLUSHDB ASYNC"] {
         let mut scene = Scene::driven();
         let mut hearing = Hearing::to(&scene.server, "resil:*");
@@ -122,7 +122,7 @@ fn a_flush_tells_each_holder_once_however_often_its_key_was_timed() {
 
 /// The holder must hear of it, whether the timer or the deletion comes first.
 #[test]
-fn a_lease_that_had_ended_when_its_key_left_is_told_as_well() {
+fn an_ended_lease_whose_key_leaves_is_reported() {
     for leaves in ["DEL k", "FLUSHALL", "RENAME k other", "SET k text"] {
         for ask in ["RES.LOCK ACQUIRE k a 1s", "RES.BULKHEAD ENTER k a 2 1s"] {
             let mut scene = Scene::driven();
@@ -139,7 +139,7 @@ fn a_lease_that_had_ended_when_its_key_left_is_told_as_well() {
 
 /// A lease ended before an operator came: the operator did not end it.
 #[test]
-fn who_breaks_a_lock_is_not_named_for_leases_that_had_ended() {
+fn a_breakers_actor_is_not_named_for_ended_leases() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:*");
     scene.ask("RES.LOCK ACQUIRE k a 1s");
@@ -149,7 +149,7 @@ fn who_breaks_a_lock_is_not_named_for_leases_that_had_ended() {
 }
 
 #[test]
-fn texts_that_are_not_utf8_are_told_in_base64() {
+fn texts_that_are_not_utf8_are_reported_in_base64() {
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:events");
     let owner: &[u8] = b"\xff\x00o";

@@ -27,12 +27,12 @@ fn close(main: &mut Connection, caller: Caller) {
 }
 
 /// The second word of a verdict: its fence.
-fn number(answer: &str) -> u64 {
-    answer.split([' ', ']']).nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no fence: {answer}"))
+fn number(reply: &str) -> u64 {
+    reply.split([' ', ']']).nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no fence: {reply}"))
 }
 
 #[test]
-fn a_waiter_has_it_when_the_grace_ends_and_not_before() {
+fn a_waiter_has_it_exactly_at_the_graces_end() {
     for (take, renew, granted) in HOLDINGS {
         let mut scene = Scene::driven();
         let mut holder = Caller::new(&scene.server);
@@ -50,20 +50,20 @@ fn a_waiter_has_it_when_the_grace_ends_and_not_before() {
 }
 
 #[test]
-fn its_owner_takes_it_back_over_another_connection_with_the_same_fence() {
+fn its_owner_regains_the_fence_over_another_connection() {
     for (take, renew, granted) in HOLDINGS {
         let mut scene = Scene::driven();
         let mut holder = Caller::new(&scene.server);
         holder.send(&format!("{} BOUND GRACE 3s", of(take, "a")));
-        holder.answer();
+        holder.reply();
         holder.send(&format!("{} BOUND GRACE 3s", of(renew, "a")));
-        let first = number(&holder.answer());
+        let first = number(&holder.reply());
         let mut waiter = scene.waits(&format!("{} WAIT 10m", of(take, "b")));
         close(&mut scene.main, holder);
         scene.main.clock_at_ms(2_000);
         let mut again = Caller::new(&scene.server);
         again.send(&format!("{} BOUND GRACE 3s", of(renew, "a")));
-        assert_eq!(again.answer(), format!("[GRANTED {first} 3600000 0]"), "{renew}");
+        assert_eq!(again.reply(), format!("[GRANTED {first} 3600000 0]"), "{renew}");
         scene.main.clock_at_ms(60_000);
         assert_eq!(scene.waiters(), 1, "{take}: the full lease counts again");
         close(&mut scene.main, again);
@@ -75,7 +75,7 @@ fn its_owner_takes_it_back_over_another_connection_with_the_same_fence() {
 }
 
 #[test]
-fn the_close_of_an_old_connection_does_nothing_once_it_is_bound_anew() {
+fn an_old_connections_close_does_nothing_once_rebound() {
     let mut scene = Scene::driven();
     let mut old = Caller::new(&scene.server);
     old.send("RES.LOCK ACQUIRE k a 1h BOUND GRACE 3s");
@@ -101,7 +101,7 @@ fn grace_zero_is_plain_bound() {
 }
 
 #[test]
-fn a_grace_longer_than_what_is_left_of_the_lease_makes_it_no_longer() {
+fn a_grace_never_lengthens_the_lease() {
     let mut scene = Scene::driven();
     let mut holder = Caller::new(&scene.server);
     holder.send("RES.LOCK ACQUIRE k a 2s BOUND GRACE 1h");
@@ -114,7 +114,7 @@ fn a_grace_longer_than_what_is_left_of_the_lease_makes_it_no_longer() {
 }
 
 #[test]
-fn a_lock_bound_to_a_connection_that_is_gone_has_its_grace() {
+fn a_lock_bound_to_a_lost_connection_has_its_grace() {
     let mut scene = Scene::driven();
     let main = Caller::new(&scene.server);
     let id = main.id;
@@ -130,12 +130,12 @@ fn a_lock_bound_to_a_connection_that_is_gone_has_its_grace() {
 }
 
 #[test]
-fn a_loss_at_the_end_of_the_grace_is_announced_as_expired() {
+fn a_loss_at_the_graces_end_is_expired() {
     let mut scene = Scene::driven();
     let mut lost = Hearing::to(&scene.server, "resil:lost:a");
     let mut holder = Caller::new(&scene.server);
     holder.send("RES.LOCK ACQUIRE k a 1h BOUND GRACE 3s");
-    let fence = fence(&holder.answer());
+    let fence = fence(&holder.reply());
     close(&mut scene.main, holder);
     scene.main.clock_at_ms(2_999);
     lost.exactly(0);
@@ -160,15 +160,15 @@ fn info_shows_the_grace_of_what_is_bound() {
 }
 
 #[test]
-fn inside_multi_a_grace_is_bound_to_the_connection_that_runs_it() {
+fn inside_multi_a_grace_binds_to_that_connection() {
     let mut scene = Scene::driven();
     let mut holder = Caller::new(&scene.server);
     for line in ["MULTI", "RES.LOCK ACQUIRE k a 1h BOUND GRACE 3s"] {
         holder.send(line);
-        holder.answer();
+        holder.reply();
     }
     holder.send("EXEC");
-    assert!(holder.answer().starts_with("[[GRANTED"));
+    assert!(holder.reply().starts_with("[[GRANTED"));
     close(&mut scene.main, holder);
     scene.main.clock_at_ms(3_000);
     eventually("it is free", SOON, || scene.who("k").0.is_empty());

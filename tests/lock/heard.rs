@@ -20,16 +20,16 @@ fn one_heartbeat_keeps_a_hundred_short_leases() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(3) {
         holder.send("RES.HEARTBEAT");
-        assert_eq!(holder.answer(), "[100 []]");
+        assert_eq!(holder.reply(), "[100 []]");
         thread::sleep(Duration::from_millis(200));
     }
-    // Silence: all are lost within a lease, and told once.
+    // Silence: all are lost within a lease, and reported once.
     eventually("all are lost", SOON, || scene.main.info_number("resil", "bound") == 0);
     holder.send("RES.HEARTBEAT");
-    let told = holder.answer();
-    assert_eq!(told.matches(" expired]").count(), 100, "{told}");
+    let reported = holder.reply();
+    assert_eq!(reported.matches(" expired]").count(), 100, "{reported}");
     holder.send("RES.HEARTBEAT");
-    assert_eq!(holder.answer(), "[0 []]");
+    assert_eq!(holder.reply(), "[0 []]");
     assert_eq!(scene.main.info_number("resil", "sessions"), 0);
 }
 
@@ -42,12 +42,12 @@ fn a_sign_of_life_late_in_the_lease_counts() {
     for beat in 1..5 {
         scene.main.clock_at_ms(beat * 590);
         holder.send("RES.HEARTBEAT");
-        assert_eq!(holder.answer(), "[1 []]", "beat {beat}");
+        assert_eq!(holder.reply(), "[1 []]", "beat {beat}");
     }
 }
 
 #[test]
-fn a_silent_connection_loses_one_lease_after_it_was_last_heard() {
+fn a_silent_connection_loses_after_one_lease() {
     let mut scene = Scene::driven();
     let mut holder = Caller::new(&scene.server);
     holder.connection.say("RES.LOCK ACQUIRE k a 1s BOUND");
@@ -62,7 +62,7 @@ fn a_silent_connection_loses_one_lease_after_it_was_last_heard() {
     scene.main.clock_at_ms(1_900);
     assert_eq!(next.verdict(), "GRANTED");
     holder.send("RES.HEARTBEAT");
-    assert!(holder.answer().contains(" expired]"));
+    assert!(holder.reply().contains(" expired]"));
 }
 
 /// Other traffic is known to the second: it carries leases of three seconds, whenever in a second they began.
@@ -89,7 +89,7 @@ fn plain_pings_carry_a_lease_of_three_seconds() {
 }
 
 #[test]
-fn who_waits_in_one_of_our_calls_is_heard() {
+fn a_waiter_in_our_calls_is_heard() {
     let mut scene = Scene::real();
     let mut holder = Caller::new(&scene.server);
     holder.connection.say("RES.LOCK ACQUIRE mine a 200ms BOUND");
@@ -115,7 +115,7 @@ fn plain_leases_are_carried_by_nothing() {
 /// The server hears of other traffic only when it looks. A sign of life that comes after a whole lease of silence moves no
 /// lease: those that were looked at first end like all others.
 #[test]
-fn a_silence_ends_all_leases_of_a_connection_in_the_session_and_in_their_keys() {
+fn a_silence_ends_all_leases_in_session_and_keys() {
     const COUNT: usize = 200;
     let mut scene = Scene::driven();
     let mut hearing = Hearing::to(&scene.server, "resil:events");
@@ -131,6 +131,6 @@ fn a_silence_ends_all_leases_of_a_connection_in_the_session_and_in_their_keys() 
         assert_eq!(scene.ask(&format!("RES.LOCK CHECK k{n} a")), "0", "k{n}");
     }
     holder.send("RES.HEARTBEAT");
-    let told = holder.answer();
-    assert_eq!((told.matches(" expired]").count(), told.starts_with("[0 ")), (COUNT, true), "{told}");
+    let reported = holder.reply();
+    assert_eq!((reported.matches(" expired]").count(), reported.starts_with("[0 ")), (COUNT, true), "{reported}");
 }

@@ -1,6 +1,6 @@
 //! A connection that only hears what is published.
 //!
-//! What the server sent before it answers a PING arrives before that answer: to know that nothing came one need not wait.
+//! What the server sent before it replies to a PING arrives before that reply: to know that nothing came one need not wait.
 
 use redis::{Connection, Value};
 use resil_harness::{Server, eventually};
@@ -21,7 +21,7 @@ impl Hearing {
         connection.say("CONFIG SET notify-keyspace-events KEA");
         send(&mut connection, &format!("PSUBSCRIBE {patterns}"));
         for _ in patterns.split_whitespace() {
-            connection.recv_response().expect("the server answers");
+            connection.recv_response().expect("the server replies");
         }
         Self { connection, heard: Vec::new() }
     }
@@ -30,7 +30,7 @@ impl Hearing {
     pub fn listen(&mut self) -> &[(String, String)] {
         send(&mut self.connection, "PING");
         loop {
-            let value = self.connection.recv_response().expect("the server answers");
+            let value = self.connection.recv_response().expect("the server replies");
             let Value::Array(words) = value else { panic!("a subscriber hears arrays, not {value:?}") };
             let words: Vec<Vec<u8>> = redis::from_redis_value(Value::Array(words)).expect("words");
             let text = |at: usize| words[at].escape_ascii().to_string().replace("\\\"", "\"");

@@ -1,4 +1,4 @@
-//! Holding: who has it, under which fence, in which mode, and what one is told who has it no longer.
+//! Holding: who has it, under which fence, in which mode, and what one learns who has it no longer.
 
 use resil_harness::eventually;
 
@@ -22,8 +22,8 @@ fn the_same_owner_gets_the_same_grant_again() {
 fn fences_grow_over_every_end_of_a_key() {
     let mut scene = Scene::real();
     let mut last = 0;
-    let mut grows = |answer: &str, what: &str| {
-        let now = fence(answer);
+    let mut grows = |reply: &str, what: &str| {
+        let now = fence(reply);
         assert!(now > last, "{what}: {now} after {last}");
         last = now;
     };
@@ -83,7 +83,7 @@ fn a_reader_becomes_the_writer_only_if_it_is_alone() {
 }
 
 #[test]
-fn one_who_holds_no_longer_is_told_why() {
+fn one_who_holds_no_longer_learns_why() {
     let mut scene = Scene::driven();
     // Expired, and then taken by another: its own end comes first.
     let old = scene.fence("RES.LOCK ACQUIRE k a 1s");
@@ -136,9 +136,9 @@ fn a_lease_that_has_ended_is_not_revived() {
 #[test]
 fn a_lock_is_a_guard_in_transactions_and_scripts() {
     let mut scene = Scene::driven();
-    let answers =
+    let replies =
         scene.at_once(&["RES.LOCK ACQUIRE k a 10s WAIT 5s", "RES.LOCK ACQUIRE k b 10s WAIT 5s", "RES.LOCK CHECK k a"]);
-    assert_eq!(answers, format!("[[GRANTED {FIRST} 10000 0] [TAKEN a 10000 0] 1]"));
+    assert_eq!(replies, format!("[[GRANTED {FIRST} 10000 0] [TAKEN a 10000 0] 1]"));
     let script = "return{redis.call('RES.LOCK','CHECK',KEYS[1],'a'),redis.call('RES.LOCK','ACQUIRE',KEYS[1],'b','1s','WAIT','5s')}";
     assert_eq!(scene.ask(&format!("EVAL {script} 1 k")), "[1 [TAKEN a 10000 0]]");
     let bound = "return{redis.pcall('RES.LOCK','ACQUIRE',KEYS[1],'c','1s','BOUND')}";

@@ -26,7 +26,7 @@ fn at_the_same_driven_instant_the_waiter_gets_it() {
         for (key, caller) in callers.iter_mut().enumerate() {
             caller.send(&format!("RES.LOCK ACQUIRE k{key} w 1h WAIT 10ms"));
         }
-        eventually("all stand in line", SOON, || scene.waiters() == KEYS as i64);
+        eventually("all stand in the queue", SOON, || scene.waiters() == KEYS as i64);
         scene.main.clock_at_ms((round + 1) * 10);
         for (key, caller) in callers.iter_mut().enumerate() {
             assert_eq!(caller.verdict(), "GRANTED");
@@ -49,15 +49,15 @@ fn race(server: &Server, thread: usize, mut chance: fastrand::Rng) -> (usize, us
         }
         for (key, caller) in callers.iter_mut().enumerate() {
             let held = main.verdict();
-            let told = caller.verdict();
+            let reported = caller.verdict();
             // Whose call came first is chance; the waiter's may have, and then the holder's is TAKEN.
-            match (held.as_str(), told.as_str()) {
+            match (held.as_str(), reported.as_str()) {
                 ("GRANTED", "TIMEOUT") => timed_out += 1,
                 ("GRANTED" | "TAKEN", "GRANTED") => granted += 1,
                 other => panic!("k{thread}:{key}, round {round}: {other:?}"),
             }
             caller.is_in_step();
-            if told == "GRANTED" {
+            if reported == "GRANTED" {
                 caller.send(&format!("RES.LOCK RELEASE k{thread}:{key} w{round}"));
                 assert_eq!(caller.verdict(), "RELEASED");
             }
@@ -75,7 +75,7 @@ fn race(server: &Server, thread: usize, mut chance: fastrand::Rng) -> (usize, us
 }
 
 #[test]
-fn ten_thousand_leases_and_waits_that_end_together_are_answered_once() {
+fn ten_thousand_leases_and_waits_end_once_each() {
     let mut scene = Scene::real();
     let mut chance = seed::seeded("leases and waits that end together");
     let server = &scene.server;
@@ -108,7 +108,7 @@ fn vanish_at_the_hand_over(bound: &str, lease: &str, rounds: usize) {
         for (key, caller) in callers.iter_mut().enumerate() {
             caller.send(&format!("RES.LOCK ACQUIRE k{key} w{round} {lease} WAIT 1m {bound}"));
         }
-        eventually("all stand in line", SOON, || scene.waiters() == KEYS as i64);
+        eventually("all stand in the queue", SOON, || scene.waiters() == KEYS as i64);
         let mut releaser = Caller::new(&scene.server);
         let pause = Duration::from_micros(chance.u64(0..400));
         thread::scope(|scope| {
@@ -129,18 +129,18 @@ fn vanish_at_the_hand_over(bound: &str, lease: &str, rounds: usize) {
 }
 
 #[test]
-fn a_bound_waiter_that_vanishes_as_its_turn_comes_holds_nothing() {
+fn a_bound_waiter_that_vanishes_in_turn_holds_nothing() {
     vanish_at_the_hand_over("BOUND", "1h", 20);
 }
 
 #[test]
-fn a_waiter_that_vanishes_as_its_turn_comes_holds_nothing_beyond_its_lease() {
+fn a_waiter_that_vanishes_in_turn_holds_only_its_lease() {
     vanish_at_the_hand_over("", "50ms", 20);
 }
 
 /// Killed by the same transaction that hands over: the grant is never written, so it is taken back though unbound.
 #[test]
-fn a_hundred_grants_that_nobody_can_be_told_are_handed_on() {
+fn a_hundred_undeliverable_grants_are_handed_on() {
     let mut scene = Scene::driven();
     for round in 0..20 {
         scene.ask("RES.LOCK ACQUIRE k h 1h");
@@ -151,7 +151,7 @@ fn a_hundred_grants_that_nobody_can_be_told_are_handed_on() {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         scene.at_once(&lines);
         for mut caller in doomed {
-            assert_eq!(verdict(&caller.answer()), "-UNBLOCKED", "round {round}");
+            assert_eq!(verdict(&caller.reply()), "-UNBLOCKED", "round {round}");
             caller.is_in_step();
         }
         assert_eq!(heir.verdict(), "GRANTED", "round {round}");

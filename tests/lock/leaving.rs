@@ -1,4 +1,4 @@
-//! A waiter that leaves, in whatever way, leaves at once: one answer if it can still hear, and the next is served.
+//! A waiter that leaves, in whatever way, leaves at once: one reply if it can still hear, and the next is served.
 
 use resil_harness::eventually;
 
@@ -35,30 +35,29 @@ fn by_closing_its_connection() {
 fn by_client_kill() {
     let (mut scene, mut first, second) = scene_with_two_waiting();
     scene.main.say(&format!("CLIENT KILL ID {}", first.id));
-    assert_eq!(first.answer(), "closed");
+    assert_eq!(first.reply(), "closed");
     the_second_is_served(scene, second);
 }
 
 #[test]
 fn by_client_unblock() {
-    for (how, answer) in [("", "[TIMEOUT a 3600000 1]"), ("TIMEOUT", "[TIMEOUT a 3600000 1]"), ("ERROR", "-UNBLOCKED")]
-    {
+    for (how, reply) in [("", "[TIMEOUT a 3600000 1]"), ("TIMEOUT", "[TIMEOUT a 3600000 1]"), ("ERROR", "-UNBLOCKED")] {
         let (mut scene, mut first, second) = scene_with_two_waiting();
         assert_eq!(scene.main.integer(&format!("CLIENT UNBLOCK {} {how}", first.id)), 1);
-        let told = first.answer();
-        assert!(told.starts_with(answer), "{how}: {told}");
+        let reported = first.reply();
+        assert!(reported.starts_with(reply), "{how}: {reported}");
         first.is_in_step();
         the_second_is_served(scene, second);
     }
 }
 
 #[test]
-fn by_the_end_of_its_own_wait_just_before_it_is_killed() {
+fn by_its_waits_end_just_before_its_kill() {
     let (mut scene, mut first, second) = scene_with_two_waiting();
     scene.main.say(&format!("CLIENT UNBLOCK {} TIMEOUT", first.id));
     scene.main.outcome(&format!("CLIENT KILL ID {}", first.id));
-    let told = first.answer();
-    assert!(told.starts_with("[TIMEOUT") || told == "closed", "{told}");
+    let reported = first.reply();
+    assert!(reported.starts_with("[TIMEOUT") || reported == "closed", "{reported}");
     the_second_is_served(scene, second);
 }
 

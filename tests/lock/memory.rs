@@ -20,7 +20,7 @@ fn a_held_lock_is_small() {
 }
 
 #[test]
-fn at_maxmemory_what_is_held_can_be_renewed_and_released_and_nothing_new_begins() {
+fn at_maxmemory_holdings_last_and_nothing_new_begins() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     scene.ask("RES.BULKHEAD ENTER b a 2 1h");

@@ -42,7 +42,7 @@ fn a_killed_holder_that_was_not_bound_costs_its_lease() {
 }
 
 #[test]
-fn a_stopped_bound_holder_loses_it_and_is_told_when_it_wakes() {
+fn a_stopped_bound_holder_loses_it_and_learns_so() {
     let mut scene = Scene::real();
     let mut lost = Hearing::to(&scene.server, "resil:lost:*");
     let mut holder = Client::of(&scene.server);
@@ -63,8 +63,8 @@ fn a_stopped_bound_holder_loses_it_and_is_told_when_it_wakes() {
     assert!((300..1_500).contains(&passed), "{passed} ms after it was stopped");
     holder.signal("CONT");
     holder.says("RES.HEARTBEAT");
-    let told: Vec<String> = (0..4).map(|_| holder.hears()).collect();
-    assert_eq!(told, ["0", "k", &fence, "expired"]);
+    let reported: Vec<String> = (0..4).map(|_| holder.hears()).collect();
+    assert_eq!(reported, ["0", "k", &fence, "expired"]);
     holder.says("RES.HEARTBEAT");
     assert_eq!(holder.hears(), "0");
     let heard = lost.exactly(1);

@@ -34,7 +34,7 @@ fn nobody_but_the_exclusive_holder_raises_a_fence() {
 }
 
 #[test]
-fn a_bound_lock_that_is_raised_is_bound_under_its_new_fence() {
+fn a_raised_bound_lock_is_bound_under_its_fence() {
     let mut scene = Scene::real();
     let mut holder = scene.server.connect();
     let first = fence(&crate::scene::shown(&holder.say("RES.LOCK ACQUIRE k a 1h BOUND")));
@@ -50,7 +50,7 @@ fn with_delay(options: Options) -> Options {
 }
 
 #[test]
-fn a_server_that_may_have_forgotten_grants_no_lock_for_the_delay() {
+fn a_server_that_may_have_forgotten_delays_locks() {
     let mut scene = Scene::with(with_delay(driven()));
     scene.main.clock_at_ms(0);
     scene.main.clock_at_ms(1);
@@ -69,7 +69,7 @@ fn a_server_that_may_have_forgotten_grants_no_lock_for_the_delay() {
 }
 
 #[test]
-fn a_killed_server_returns_at_once_only_with_every_write_on_disk() {
+fn a_killed_server_grants_at_once_only_with_every_write() {
     for (fsync, is_returning) in [("everysec", true), ("always", false)] {
         let options = Options::default().config("appendonly", "yes").config("appendfsync", fsync);
         let mut server = Server::start(options.module_args(["return-delay", "60000"]));

@@ -1,11 +1,11 @@
-//! What each subcommand answers, byte for byte, to both protocols; and what the server knows of them.
+//! What each subcommand replies, byte for byte, to both protocols; and what the server knows of them.
 
 use resil_harness::{Options, Server, eventually, wait_for_sync};
 
 use crate::driven::{SOON, Say};
 use crate::scene::{Caller, FIRST, Scene, receive, send};
 
-/// Lines and their answers at one instant; `F` is the first fence.
+/// Lines and their replies at one instant; `F` is the first fence.
 const TALK: &[(&str, &str)] = &[
     ("RES.LOCK ACQUIRE k a 30s META text", "[GRANTED F 30000 0]"),
     ("RES.LOCK ACQUIRE k b 30s", "[TAKEN a 30000 0]"),
@@ -54,18 +54,18 @@ fn both_protocols_get_the_same_verdicts() {
             scene.main = scene.server.connect_resp3();
         }
         for (line, wanted) in TALK {
-            let answer = scene.ask(&with_fences(line));
+            let reply = scene.ask(&with_fences(line));
             let wanted = with_fences(wanted);
             assert!(
-                if wanted.starts_with('-') { answer.starts_with(&wanted) } else { answer == wanted },
-                "{line}: {answer}"
+                if wanted.starts_with('-') { reply.starts_with(&wanted) } else { reply == wanted },
+                "{line}: {reply}"
             );
         }
     }
 }
 
 #[test]
-fn info_is_a_map_of_maps_in_resp3_and_flat_in_resp2() {
+fn info_is_nested_in_resp3_and_flat_in_resp2() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 30s");
     let _waiter = scene.waits("RES.LOCK ACQUIRE k b 30s WAIT 30s SHARED");
@@ -89,10 +89,10 @@ fn info_is_a_map_of_maps_in_resp3_and_flat_in_resp2() {
     );
     scene.ask("RES.BULKHEAD ENTER b a 1 30s BOUND");
     let _inside = scene.waits("RES.BULKHEAD ENTER b c 1 30s WAIT 30s PRIORITY 3");
-    let answer = scene.ask("RES.BULKHEAD INFO b");
+    let reply = scene.ask("RES.BULKHEAD INFO b");
     assert!(
-        answer.contains("mode shared meta nil bound 1") && answer.contains("[owner c priority 3 waited_ms 0]"),
-        "{answer}"
+        reply.contains("mode shared meta nil bound 1") && reply.contains("[owner c priority 3 waited_ms 0]"),
+        "{reply}"
     );
 }
 
@@ -161,7 +161,7 @@ fn a_user_can_be_let_in_by_the_subcommand() {
 }
 
 #[test]
-fn a_replica_answers_questions_and_takes_no_orders() {
+fn a_replica_replies_questions_and_takes_no_orders() {
     let mut scene = Scene::real();
     let replica = Server::start(Options::default().config("replicaof", format!("127.0.0.1 {}", scene.server.port())));
     scene.ask("RES.LOCK ACQUIRE k a 1m META text");
@@ -172,8 +172,8 @@ fn a_replica_answers_questions_and_takes_no_orders() {
     assert_eq!(there.integer("RES.LOCK CHECK k b"), 0);
     for line in ["RES.LOCK INFO k", "RES.BULKHEAD INFO b"] {
         send(&mut there, line);
-        let answer = receive(&mut there);
-        assert!(answer.contains("owner a") && answer.contains("holders_total 1"), "{line}: {answer}");
+        let reply = receive(&mut there);
+        assert!(reply.contains("owner a") && reply.contains("holders_total 1"), "{line}: {reply}");
     }
     for line in ["RES.LOCK ACQUIRE k b 1s", "RES.LOCK RELEASE k a", "RES.LOCK BREAK k", "RES.BULKHEAD LEAVE b a"] {
         assert!(there.refusal(line).starts_with("READONLY"), "{line}");
@@ -181,16 +181,16 @@ fn a_replica_answers_questions_and_takes_no_orders() {
 }
 
 #[test]
-fn what_is_answered_late_is_answered_in_the_protocol_of_the_one_who_waited() {
+fn a_late_reply_is_in_the_waiters_protocol() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1s");
     let modern = Caller::of(scene.server.connect_resp3());
     let mut modern = scene.waits_as(modern, "RES.LOCK ACQUIRE k b 1s WAIT 500ms");
     let mut older = scene.waits("RES.LOCK ACQUIRE k c 2s WAIT 5s");
     scene.main.clock_at_ms(500);
-    assert_eq!(modern.answer(), "[TIMEOUT a 500 1]");
+    assert_eq!(modern.reply(), "[TIMEOUT a 500 1]");
     scene.main.clock_at_ms(1_000);
-    assert_eq!(older.answer(), format!("[GRANTED {} 2000 1000]", FIRST + 1_000_000));
+    assert_eq!(older.reply(), format!("[GRANTED {} 2000 1000]", FIRST + 1_000_000));
     modern.is_in_step();
     older.is_in_step();
     eventually("nobody waits", SOON, || scene.waiters() == 0);

@@ -1,5 +1,5 @@
-//! Answered and unblocked within one EXEC: the server holds an answer for a waiter that has not been told yet, and the
-//! waiter is unblocked or killed by hand. It gets exactly one answer, and nothing is held by nobody.
+//! Answered and unblocked within one EXEC: the server holds a reply for a waiter that has not been notified yet, and the
+//! waiter is unblocked or killed by hand. It gets exactly one reply, and nothing is held by nobody.
 
 use resil_harness::eventually;
 
@@ -14,12 +14,12 @@ fn scene_with_two_waiting() -> (Scene, Caller, Caller) {
     (scene, first, second)
 }
 
-/// Whatever the first was told, it and the second go on as told.
+/// Whatever the first was notified, it and the second go on as reported.
 fn all_goes_on(mut scene: Scene, first: Option<(Caller, String)>, mut second: Caller) {
-    let first_has_it = first.as_ref().is_some_and(|(_, told)| told.starts_with("[GRANTED"));
-    if let Some((mut first, told)) = first {
-        let known = ["[GRANTED", "[TIMEOUT", "-UNBLOCKED"].iter().any(|known| told.starts_with(known));
-        assert!(known, "{told}");
+    let first_has_it = first.as_ref().is_some_and(|(_, reported)| reported.starts_with("[GRANTED"));
+    if let Some((mut first, reported)) = first {
+        let known = ["[GRANTED", "[TIMEOUT", "-UNBLOCKED"].iter().any(|known| reported.starts_with(known));
+        assert!(known, "{reported}");
         first.is_in_step();
     }
     if first_has_it {
@@ -38,8 +38,8 @@ fn released_and_unblocked() {
     for how in ["TIMEOUT", "ERROR"] {
         let (mut scene, mut first, second) = scene_with_two_waiting();
         scene.at_once(&["RES.LOCK RELEASE k a", &format!("CLIENT UNBLOCK {} {how}", first.id)]);
-        let told = first.answer();
-        all_goes_on(scene, Some((first, told)), second);
+        let reported = first.reply();
+        all_goes_on(scene, Some((first, reported)), second);
     }
 }
 
@@ -47,7 +47,7 @@ fn released_and_unblocked() {
 fn released_and_killed() {
     let (mut scene, mut first, second) = scene_with_two_waiting();
     scene.at_once(&["RES.LOCK RELEASE k a", &format!("CLIENT KILL ID {}", first.id)]);
-    assert_eq!(first.answer(), "closed");
+    assert_eq!(first.reply(), "closed");
     all_goes_on(scene, None, second);
 }
 
@@ -63,7 +63,7 @@ fn released_and_unblocked_twice_and_killed() {
 #[test]
 fn handed_a_lock_while_pushed_messages_wait_and_unblocked() {
     let mut scene = Scene::driven();
-    // Redis 7.0 swallows the answer, and behind a pushed message that cannot be seen: docs/guarantees.md says so.
+    // Redis 7.0 swallows the reply, and behind a pushed message that cannot be seen: docs/guarantees.md says so.
     if scene.server.flavor().name().contains("7.0") {
         return;
     }
@@ -78,12 +78,12 @@ fn handed_a_lock_while_pushed_messages_wait_and_unblocked() {
     send(&mut first.connection, "ECHO in-step");
     let mut heard: Vec<String> = Vec::new();
     while heard.last().is_none_or(|last| last != "in-step" && last != "nothing") {
-        heard.push(first.answer());
+        heard.push(first.reply());
     }
-    let answers = heard.iter().filter(|line| !line.starts_with('>')).count();
-    assert_eq!(answers, 2, "one answer and the echo: {heard:?}");
+    let replies = heard.iter().filter(|line| !line.starts_with('>')).count();
+    assert_eq!(replies, 2, "one reply and the echo: {heard:?}");
     let granted = heard.iter().any(|line| line.starts_with("[GRANTED"));
-    eventually("only who was told holds", SOON, || (scene.who("k").0 == ["b"]) == granted);
+    eventually("only the notified one holds", SOON, || (scene.who("k").0 == ["b"]) == granted);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn superseded_and_unblocked() {
     for how in ["TIMEOUT", "ERROR"] {
         let (mut scene, mut first, mut second) = scene_with_two_waiting();
         scene.at_once(&["RES.LOCK ACQUIRE k b 1h", &format!("CLIENT UNBLOCK {} {how}", first.id)]);
-        let told = first.verdict();
-        assert!(["-SUPERSEDED", "TIMEOUT", "-UNBLOCKED"].contains(&told.as_str()), "{how}: {told}");
+        let reported = first.verdict();
+        assert!(["-SUPERSEDED", "TIMEOUT", "-UNBLOCKED"].contains(&reported.as_str()), "{how}: {reported}");
         first.is_in_step();
         scene.ask("RES.LOCK RELEASE k a");
         assert_eq!(second.verdict(), "GRANTED");
@@ -107,8 +107,8 @@ fn out_of_patience_and_unblocked() {
         let mut waiter = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1s");
         let later = format!("RES._CLOCK {}", crate::driven::START_US + 2_000_000);
         scene.at_once(&[&later, "RES.LOCK RENEW k a 1h", &format!("CLIENT UNBLOCK {} {how}", waiter.id)]);
-        let told = waiter.verdict();
-        assert!(["TIMEOUT", "-UNBLOCKED"].contains(&told.as_str()), "{how}: {told}");
+        let reported = waiter.verdict();
+        assert!(["TIMEOUT", "-UNBLOCKED"].contains(&reported.as_str()), "{how}: {reported}");
         waiter.is_in_step();
     }
 }
@@ -130,12 +130,12 @@ fn a_permit_given_and_unblocked() {
 }
 
 #[test]
-fn a_key_deleted_in_the_instant_its_lease_ends_is_handed_on() {
+fn a_key_deleted_as_its_lease_ends_is_handed_on() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1s");
     let mut next = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
     // Its timer is due before the deletion is looked at.
     scene.at_once(&["DEL k", &format!("RES._CLOCK {}", START_US + 1_000_000)]);
     assert_eq!(next.verdict(), "GRANTED");
-    assert_eq!(scene.main.info_number("resil", "lock_lost"), 1, "a has lost it, and that is told once");
+    assert_eq!(scene.main.info_number("resil", "lock_lost"), 1, "a has lost it, and that is reported once");
 }

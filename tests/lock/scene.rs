@@ -1,7 +1,7 @@
 //! A server, callers that may have to wait on it, and replies as one reads them in a terminal.
 //!
-//! A caller that waits is answered exactly once: `Caller::answer` reads one answer, and `Caller::is_in_step` knows that no
-//! other is under way, because the next thing to arrive is the answer to its own question.
+//! A caller that waits is answered exactly once: `Caller::reply` reads one reply, and `Caller::is_in_step` knows that no
+//! other is under way, because the next thing to arrive is the reply to its own question.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::driven::{SOON, START_US, Say, driven};
 pub const FIRST: i64 = START_US;
 
 /// Long beside a hand-over, short beside a hung test.
-const ANSWER_BOUND: Duration = Duration::from_secs(10);
+const REPLY_BOUND: Duration = Duration::from_secs(10);
 
 /// A value as one reads it: `[GRANTED 17 30000 0]`, `{holders: [] ...}`, `nil`, `-CODE text`.
 pub fn shown(value: &Value) -> String {
@@ -68,7 +68,7 @@ impl Caller {
     }
 
     pub fn of(mut connection: Connection) -> Self {
-        connection.set_read_timeout(Some(ANSWER_BOUND)).expect("a bound that is not zero");
+        connection.set_read_timeout(Some(REPLY_BOUND)).expect("a bound that is not zero");
         let id = connection.integer("CLIENT ID").unsigned_abs();
         Self { connection, id }
     }
@@ -78,27 +78,27 @@ impl Caller {
     }
 
     #[track_caller]
-    pub fn answer(&mut self) -> String {
+    pub fn reply(&mut self) -> String {
         receive(&mut self.connection)
     }
 
-    /// The first word of the answer.
+    /// The first word of the reply.
     #[track_caller]
     pub fn verdict(&mut self) -> String {
-        verdict(&self.answer())
+        verdict(&self.reply())
     }
 
-    /// Nothing has come that was not read, and the next question is answered by its own answer.
+    /// Nothing has come that was not read, and the next question is answered by its own reply.
     #[track_caller]
     pub fn is_in_step(&mut self) {
         self.send("ECHO in-step");
-        assert_eq!(self.answer(), "in-step", "an answer too many, or one too few");
+        assert_eq!(self.reply(), "in-step", "a reply too many, or one too few");
     }
 }
 
 /// `[GRANTED 17 ...]` is GRANTED, `-CODE text` is -CODE.
-pub fn verdict(answer: &str) -> String {
-    answer.trim_start_matches('[').split([' ', ']']).next().unwrap_or_default().to_owned()
+pub fn verdict(reply: &str) -> String {
+    reply.trim_start_matches('[').split([' ', ']']).next().unwrap_or_default().to_owned()
 }
 
 /// A server and the connection that directs the scene.
@@ -126,7 +126,7 @@ impl Scene {
         Self { server, main }
     }
 
-    /// The answer to a line, as one reads it.
+    /// The reply to a line, as one reads it.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> String {
         send(&mut self.main, line);
@@ -145,7 +145,7 @@ impl Scene {
         fence(&self.ask(line))
     }
 
-    /// All lines in one transaction; their answers.
+    /// All lines in one transaction; their replies.
     #[track_caller]
     pub fn at_once(&mut self, lines: &[&str]) -> String {
         self.main.say("MULTI");
@@ -155,7 +155,7 @@ impl Scene {
         self.ask("EXEC")
     }
 
-    /// A connection of its own that asks, once it stands in line.
+    /// A connection of its own that asks, once it stands in the queue.
     #[track_caller]
     pub fn waits(&mut self, line: &str) -> Caller {
         let caller = Caller::new(&self.server);
@@ -167,7 +167,9 @@ impl Scene {
         let before = self.waiters();
         caller.send(line);
         let main = &mut self.main;
-        eventually(&format!("{line} stands in line"), SOON, || main.info_number("resil", "blocked_waiters") > before);
+        eventually(&format!("{line} stands in the queue"), SOON, || {
+            main.info_number("resil", "blocked_waiters") > before
+        });
         caller
     }
 
@@ -210,8 +212,8 @@ fn value_of<'a>(row: &'a Value, name: &str) -> &'a Value {
 
 /// The second word of `[GRANTED fence ...]`.
 #[track_caller]
-pub fn fence(answer: &str) -> u64 {
-    let mut words = answer.trim_matches(['[', ']']).split(' ');
-    assert_eq!(words.next(), Some("GRANTED"), "{answer}");
-    words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no fence in {answer}"))
+pub fn fence(reply: &str) -> u64 {
+    let mut words = reply.trim_matches(['[', ']']).split(' ');
+    assert_eq!(words.next(), Some("GRANTED"), "{reply}");
+    words.next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no fence in {reply}"))
 }

@@ -1,4 +1,4 @@
-//! Waiting: in the server, in line, until it is one's turn, one's patience ends, or one is sent away.
+//! Waiting: in the server, in a queue, until it is one's turn, one's patience ends, or one is sent away.
 
 use crate::driven::Say;
 use crate::scene::{Caller, Scene, verdict};
@@ -16,7 +16,7 @@ pub const WAYS_TO_BECOME_FREE: [&str; 8] = [
 ];
 
 #[test]
-fn the_next_in_line_has_it_the_moment_it_is_free() {
+fn the_next_in_the_queue_has_it_at_once() {
     let mut scene = Scene::driven();
     for way in WAYS_TO_BECOME_FREE {
         assert_eq!(scene.verdict("RES.LOCK ACQUIRE k a 1h"), "GRANTED", "{way}");
@@ -87,7 +87,7 @@ fn readers_behind_a_writer_that_gives_up_are_let_in() {
     let mut writer = scene.waits("RES.LOCK ACQUIRE k w 1h WAIT 1s");
     let mut reader = scene.waits("RES.LOCK ACQUIRE k r1 1h SHARED WAIT 1m");
     scene.main.clock_at_ms(1_000);
-    assert_eq!(writer.answer(), "[TIMEOUT r0 3599000 1]");
+    assert_eq!(writer.reply(), "[TIMEOUT r0 3599000 1]");
     assert_eq!(reader.verdict(), "GRANTED");
 }
 
@@ -100,10 +100,10 @@ fn patience_ends_to_the_millisecond_and_in_its_own_order() {
     scene.main.clock_at_us(999_999);
     assert_eq!(scene.who("k").1, ["b", "c"]);
     scene.main.clock_at_us(1_000_000);
-    assert_eq!(short.answer(), "[TIMEOUT a 3599000 1]");
+    assert_eq!(short.reply(), "[TIMEOUT a 3599000 1]");
     assert_eq!(scene.who("k").1, ["b"]);
     scene.main.clock_at_ms(2_000);
-    assert_eq!(long.answer(), "[TIMEOUT a 3598000 0]");
+    assert_eq!(long.reply(), "[TIMEOUT a 3598000 0]");
     short.is_in_step();
     long.is_in_step();
 }
@@ -120,7 +120,7 @@ fn patience_ends_by_the_real_clock_too() {
 }
 
 #[test]
-fn who_asks_again_keeps_its_place_and_the_older_call_is_sent_away() {
+fn asking_again_keeps_the_position_and_supersedes_the_older_call() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     let mut older = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1s");
@@ -140,7 +140,7 @@ fn who_asks_again_keeps_its_place_and_the_older_call_is_sent_away() {
 }
 
 #[test]
-fn who_lets_go_while_it_waits_leaves_the_line_and_its_call_is_sent_away() {
+fn a_release_by_a_waiter_supersedes_its_call() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     let mut leaves = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
@@ -163,7 +163,7 @@ fn who_lets_go_while_it_waits_leaves_the_line_and_its_call_is_sent_away() {
 }
 
 #[test]
-fn who_asks_again_without_waiting_leaves_the_line() {
+fn asking_again_without_waiting_leaves_the_queue() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     let mut older = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
@@ -187,8 +187,8 @@ fn in_transactions_scripts_and_functions_nobody_waits() {
     let code = format!("#!lua name=lib\nredis.register_function('f', function(k) return {call} end)");
     resil_harness::ok(&mut scene.main, &["FUNCTION", "LOAD", &code]);
     assert_eq!(scene.ask("FCALL f 1 k"), "[TAKEN a 3600000 0]");
-    let answers = scene.at_once(&["RES.BULKHEAD ENTER b x 1 1h", "RES.BULKHEAD ENTER b y 1 1h WAIT 1m"]);
-    assert_eq!(answers, "[[GRANTED 1 0 3600000 0] [FULL 1 0 3600000]]");
+    let replies = scene.at_once(&["RES.BULKHEAD ENTER b x 1 1h", "RES.BULKHEAD ENTER b y 1 1h WAIT 1m"]);
+    assert_eq!(replies, "[[GRANTED 1 0 3600000 0] [FULL 1 0 3600000]]");
     assert_eq!(scene.waiters(), 0);
 }
 
@@ -204,12 +204,12 @@ fn a_key_that_becomes_something_else_sends_its_waiters_away() {
 }
 
 #[test]
-fn the_line_has_an_end() {
+fn the_queue_has_an_end() {
     let mut scene = Scene::driven();
     scene.main.say("CONFIG SET resil.max-waiters 2");
     scene.ask("RES.LOCK ACQUIRE k a 1h");
     let _two: Vec<Caller> = (0..2).map(|n| scene.waits(&format!("RES.LOCK ACQUIRE k w{n} 1h WAIT 1m"))).collect();
-    let answer = scene.ask("RES.LOCK ACQUIRE k late 1h WAIT 1m");
-    assert_eq!(answer, "[TAKEN a 3600000 2]");
-    assert_eq!(verdict(&answer), "TAKEN");
+    let reply = scene.ask("RES.LOCK ACQUIRE k late 1h WAIT 1m");
+    assert_eq!(reply, "[TAKEN a 3600000 2]");
+    assert_eq!(verdict(&reply), "TAKEN");
 }

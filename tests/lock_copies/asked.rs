@@ -1,4 +1,4 @@
-//! What locks answer, as short lines; callers that wait; what is published of losses.
+//! What locks reply, as short lines; callers that wait; what is published of losses.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ impl Asked for Connection {
 
     #[track_caller]
     fn hold(&mut self, line: &str) -> u64 {
-        let answer = self.ask(&format!("RES.LOCK ACQUIRE {line}"));
-        fence_in(&answer).unwrap_or_else(|| panic!("ACQUIRE {line}: {answer}"))
+        let reply = self.ask(&format!("RES.LOCK ACQUIRE {line}"));
+        fence_in(&reply).unwrap_or_else(|| panic!("ACQUIRE {line}: {reply}"))
     }
 
     #[track_caller]
@@ -77,8 +77,8 @@ impl Asked for Connection {
 }
 
 /// The fence of `GRANTED fence lease_ms waited_ms`.
-pub fn fence_in(answer: &str) -> Option<u64> {
-    answer.strip_prefix("GRANTED ")?.split(' ').next()?.parse().ok()
+pub fn fence_in(reply: &str) -> Option<u64> {
+    reply.strip_prefix("GRANTED ")?.split(' ').next()?.parse().ok()
 }
 
 /// RES.LOCK INFO.
@@ -132,7 +132,7 @@ fn field(map: &Value, name: &str) -> Value {
 pub struct Caller(Connection);
 
 impl Caller {
-    /// Sends the line and does not wait for the answer.
+    /// Sends the line and does not wait for the reply.
     pub fn calls(server: &Server, line: &str) -> Self {
         Self::calls_in(server, 0, line)
     }
@@ -151,11 +151,11 @@ impl Caller {
         self.0.send_packed_command(&command(line).get_packed_command()).expect("the connection is open");
     }
 
-    /// The answer; `closed` if the server hung up instead.
-    pub fn answer(&mut self) -> String {
+    /// The reply; `closed` if the server hung up instead.
+    pub fn reply(&mut self) -> String {
         match self.0.recv_response() {
             Ok(value) => spoken(&value),
-            Err(error) if error.is_timeout() => panic!("no answer within 30 s"),
+            Err(error) if error.is_timeout() => panic!("no result within 30 s"),
             Err(error) => match error.code() {
                 Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
                 None => "closed".to_owned(),
@@ -163,8 +163,8 @@ impl Caller {
         }
     }
 
-    /// The answer, or `nothing` if none comes in time.
-    pub fn answer_within(&mut self, bound: Duration) -> String {
+    /// The reply, or `nothing` if none comes in time.
+    pub fn reply_within(&mut self, bound: Duration) -> String {
         self.0.set_read_timeout(Some(bound)).expect("a bound that is not zero");
         match self.0.recv_response() {
             Err(error) if error.is_timeout() => "nothing".to_owned(),
@@ -177,18 +177,18 @@ impl Caller {
     /// The fence that was granted.
     #[track_caller]
     pub fn granted(&mut self) -> u64 {
-        let answer = self.answer();
-        fence_in(&answer).unwrap_or_else(|| panic!("expected a grant, got {answer}"))
+        let reply = self.reply();
+        fence_in(&reply).unwrap_or_else(|| panic!("expected a grant, got {reply}"))
     }
 }
 
-/// So many callers `w0, w1, ...` in line for the lock, in this order.
+/// So many callers `w0, w1, ...` in the queue for the lock, in this order.
 pub fn waiters(server: &Server, key: &str, number: usize, rest: &str) -> Vec<Caller> {
     let mut connection = server.connect();
     let before = connection.look(key).waiters.len();
     let line_up = |index: usize| {
         let caller = Caller::calls(server, &format!("RES.LOCK ACQUIRE {key} w{index} {rest}"));
-        eventually("it stands in line", SOON, || connection.look(key).waiters.len() == before + index + 1);
+        eventually("it stands in the queue", SOON, || connection.look(key).waiters.len() == before + index + 1);
         caller
     };
     (0..number).map(line_up).collect()
@@ -204,7 +204,7 @@ impl Ear {
     pub fn at(server: &Server) -> Self {
         let mut ear = Self { connection: server.connect(), heard: Vec::new() };
         ear.send("SUBSCRIBE resil:events");
-        ear.connection.recv_response().expect("the server answers");
+        ear.connection.recv_response().expect("the server replies");
         ear
     }
 
@@ -216,7 +216,7 @@ impl Ear {
     pub fn losses(&mut self) -> Vec<String> {
         self.send("PING");
         loop {
-            let words = match self.connection.recv_response().expect("the server answers") {
+            let words = match self.connection.recv_response().expect("the server replies") {
                 Value::Array(words) => words,
                 other => panic!("a subscriber hears arrays, not {other:?}"),
             };

@@ -52,14 +52,14 @@ impl<'a> Move<'a> {
     #[track_caller]
     fn assert_sent_after(&self, callers: &mut [Caller]) {
         for caller in callers {
-            let answer = caller.answer();
-            assert!(answer.starts_with("TRYAGAIN ") || answer == self.moved(), "{answer}");
+            let reply = caller.reply();
+            assert!(reply.starts_with("TRYAGAIN ") || reply == self.moved(), "{reply}");
         }
     }
 }
 
 #[test]
-fn a_slot_moved_key_by_key_takes_its_lock_along_and_sends_those_who_wait_after_it() {
+fn a_slot_moved_by_key_takes_lock_and_waiters_along() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
     let mut ear = Ear::at(moving.from);
@@ -87,7 +87,7 @@ fn a_slot_moved_key_by_key_takes_its_lock_along_and_sends_those_who_wait_after_i
 }
 
 #[test]
-fn those_who_wait_for_a_key_that_moves_at_once_are_never_granted_it_here() {
+fn waiters_of_a_key_that_moves_are_not_granted_here() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
     let fence = moving.here.hold("k a 1h");
@@ -103,7 +103,7 @@ fn those_who_wait_for_a_key_that_moves_at_once_are_never_granted_it_here() {
 }
 
 #[test]
-fn those_who_wait_for_a_slot_that_left_without_its_key_are_told_where_it_is() {
+fn waiters_of_a_slot_that_left_learn_where() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
     moving.here.hold("k a 1h");
@@ -115,7 +115,7 @@ fn those_who_wait_for_a_slot_that_left_without_its_key_are_told_where_it_is() {
 }
 
 impl Move<'_> {
-    /// Only the new home is told; the old one learns of it by gossip.
+    /// Only the new home is notified; the old one learns of it by gossip.
     fn end_without_source(&mut self) {
         let order = format!("CLUSTER SETSLOT {} NODE {}", self.slot, node_id(self.to));
         self.there.say(&order);
@@ -124,7 +124,7 @@ impl Move<'_> {
 }
 
 #[test]
-fn timers_keep_their_hands_off_a_slot_that_is_on_its_way() {
+fn timers_leave_a_moving_slot_alone() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
     let mut ear = Ear::at(moving.from);
@@ -137,8 +137,8 @@ fn timers_keep_their_hands_off_a_slot_that_is_on_its_way() {
     let before = [moving.here.digest("k"), moving.here.digest("{k}b")];
     std::thread::sleep(Duration::from_millis(60));
     drop(holder);
-    let answer = impatient.answer();
-    assert!(answer.starts_with("TIMEOUT "), "{answer}");
+    let reply = impatient.reply();
+    assert!(reply.starts_with("TIMEOUT "), "{reply}");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!([moving.here.digest("k"), moving.here.digest("{k}b")], before);
     assert_eq!(ear.losses(), Vec::<String>::new());
@@ -149,7 +149,7 @@ fn timers_keep_their_hands_off_a_slot_that_is_on_its_way() {
 }
 
 #[test]
-fn a_bound_holder_that_closed_while_its_slot_was_on_its_way_is_not_forgotten() {
+fn a_bound_holder_closed_during_a_move_is_not_forgotten() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
     let mut ear = Ear::at(moving.from);
@@ -168,7 +168,7 @@ fn a_bound_holder_that_closed_while_its_slot_was_on_its_way_is_not_forgotten() {
 }
 
 #[test]
-fn a_key_that_is_deleted_in_a_cluster_is_granted_to_nobody_from_memory() {
+fn a_deleted_key_is_granted_to_nobody_from_memory() {
     let cluster = Cluster::start(2, Options::default());
     let node = cluster.node_for_key("k");
     let (mut connection, mut holder, mut ear) = (node.connect(), node.connect(), Ear::at(node));
@@ -180,8 +180,8 @@ fn a_key_that_is_deleted_in_a_cluster_is_granted_to_nobody_from_memory() {
         let mut callers = waiters(node, "k", 3, "1h WAIT 60s");
         connection.say(line);
         for caller in &mut callers {
-            let answer = caller.answer();
-            assert!(answer.starts_with("TRYAGAIN "), "{line}: {answer}");
+            let reply = caller.reply();
+            assert!(reply.starts_with("TRYAGAIN "), "{line}: {reply}");
         }
         let losses = ear.losses().split_off(before);
         assert!(losses.contains(&format!("k a {fence} absent")), "{line}: {losses:?}");
@@ -234,7 +234,7 @@ fn a_slot_moved_as_a_whole_takes_its_locks_along() {
 /// The one case in which fences can fall, as docs/guarantees.md says it: a node was loaded or promoted within `fence-jump`,
 /// and the key did not move along with its slot. A key that moves carries its fence.
 #[test]
-fn a_fence_falls_only_if_the_key_was_deleted_before_its_slot_left_a_node_that_had_just_started() {
+fn a_fence_falls_only_for_keys_deleted_before_moving() {
     const JUMP_US: u64 = 60_000_000;
     let cluster = Cluster::start(2, Options::default());
     for deleted in [false, true] {
@@ -281,7 +281,7 @@ fn return_home(moving: &mut Move<'_>) {
 
 /// Nobody asks for them at their new home: they end by its timer, and their owners hear of it.
 #[test]
-fn leases_in_a_slot_moved_as_a_whole_end_with_their_events() {
+fn leases_in_a_moved_slot_end_with_their_events() {
     let cluster = Cluster::start(2, Options::default());
     let known = ok(&mut cluster.nodes()[0].connect(), &["COMMAND", "INFO", "CLUSTER|MIGRATESLOTS"]);
     if known == Value::Array(vec![Value::Nil]) {
@@ -333,7 +333,7 @@ fn the_replica_of_a_node_that_died_keeps_its_locks() {
     let fence = connection.hold("k a 1h BOUND");
     connection.say("RES.BULKHEAD ENTER {k}b a 2 1h");
     wait_for_sync(primary, &replica);
-    // As if it had died: nothing answers any more.
+    // As if it had died: nothing replies any more.
     primary.pause();
     on_replica.say("CLUSTER FAILOVER TAKEOVER");
     eventually("the replica serves", SOON, || on_replica.ask("RES.LOCK CHECK k a") == "1");
@@ -352,7 +352,7 @@ fn the_replica_of_a_node_that_died_keeps_its_locks() {
 }
 
 #[test]
-fn who_waits_at_a_primary_that_the_cluster_replaced_is_sent_away() {
+fn a_waiter_at_a_replaced_primary_is_sent_away() {
     let cluster = Cluster::start(2, Options::default());
     let primary = cluster.node_for_key("k");
     let replica = replica_for(&cluster, "k");
@@ -363,9 +363,9 @@ fn who_waits_at_a_primary_that_the_cluster_replaced_is_sent_away() {
     eventually("the old primary follows", SOON, || primary.connect().info("replication", "role") == "slave");
     for caller in &mut callers {
         // Longer than their patience.
-        let answer = caller.answer_within(Duration::from_secs(6));
-        let sent_away = ["UNBLOCKED ", "MOVED ", "TRYAGAIN ", "closed"].iter().any(|word| answer.starts_with(word));
-        assert!(sent_away, "who waited at the old primary heard {answer}");
+        let reply = caller.reply_within(Duration::from_secs(6));
+        let sent_away = ["UNBLOCKED ", "MOVED ", "TRYAGAIN ", "closed"].iter().any(|word| reply.starts_with(word));
+        assert!(sent_away, "who waited at the old primary heard {reply}");
     }
     assert_eq!(primary.connect().info_number("resil", "blocked_waiters"), 0);
 }

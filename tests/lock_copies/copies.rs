@@ -96,7 +96,7 @@ fn begin(connection: &mut Connection, how: &str, key: &str, owner: &str) {
 /// A reload drops keys that have expired, and tells neither the file nor the replicas. What begins in their place is
 /// no change of what they still have.
 #[test]
-fn every_change_in_a_file_of_our_own_is_taken_again_where_a_reload_dropped_keys() {
+fn every_change_of_our_own_file_is_taken_again() {
     let primary = Server::start(with_file("no"));
     let replica = Server::replica_of(&primary, Options::default());
     let mut connection = primary.connect();
@@ -174,7 +174,7 @@ fn a_dump_is_equal_on_another_server() {
 }
 
 #[test]
-fn the_server_collects_a_key_only_after_its_last_lease_and_the_grace() {
+fn the_server_collects_a_key_after_lease_and_grace() {
     let server = Server::fresh();
     let _filled = fill(&server);
     let mut connection = server.connect();

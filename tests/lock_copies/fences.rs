@@ -79,7 +79,7 @@ fn a_server_restarted_on_nothing_goes_on_above() {
 }
 
 #[test]
-fn a_server_that_crashes_again_and_again_on_one_snapshot_goes_on_above() {
+fn a_server_crashing_on_one_snapshot_goes_on_above() {
     let mut server = Server::fresh();
     let mut fences = Fences::default();
     fences.next(&mut server.connect(), "k");
@@ -146,7 +146,7 @@ fn a_snapshot_carries_the_floor_beside_the_keys() {
 }
 
 #[test]
-fn a_rewritten_file_of_commands_keeps_the_floor_of_what_is_in_it() {
+fn a_rewritten_file_keeps_its_floor_of_fences() {
     let options = driven().config("appendonly", "yes").config("appendfsync", "always");
     let mut server = Server::start(options.config("aof-use-rdb-preamble", "no"));
     let mut connection = server.connect();
@@ -176,7 +176,7 @@ fn a_full_synchronisation_carries_the_floor_to_a_replica() {
 }
 
 #[test]
-fn a_promoted_replica_goes_on_above_what_it_never_heard_of() {
+fn a_promoted_replica_goes_on_above_unheard_fences() {
     let (mut primary, mut connection) = start_driven();
     let replica = Server::replica_of(&primary, driven());
     let mut on_replica = replica.connect();

@@ -1,4 +1,4 @@
-//! Every way a key can leave: its holder is told, once, and the first in line has it.
+//! Every way a key can leave: its holder is notified, once, and the first in the queue has it.
 
 use resil_harness::{Flavor, Options, Server, eventually, ok};
 
@@ -53,12 +53,12 @@ fn a_flushed_lock_is_handed_on() {
 }
 
 #[test]
-fn a_flushed_lock_is_lost_once_though_it_was_to_be_looked_at_twice() {
+fn a_flushed_lock_is_lost_exactly_once() {
     handed_on_after(&["FLUSHDB", "FLUSHDB ASYNC", "FLUSHALL", "FLUSHALL ASYNC"]);
 }
 
 #[test]
-fn a_lock_deleted_in_a_transaction_or_a_script_is_handed_on() {
+fn a_lock_deleted_in_transactions_or_scripts_is_handed_on() {
     let mut scene = Scene::fresh();
     for line in ["MULTI", "DEL k", "SET other text", "EXEC"] {
         scene.connection.say(line);
@@ -70,7 +70,7 @@ fn a_lock_deleted_in_a_transaction_or_a_script_is_handed_on() {
 }
 
 #[test]
-fn a_lock_migrated_to_another_server_is_handed_on_here_and_held_there() {
+fn a_migrated_lock_is_handed_on_and_held_there() {
     let other = Server::fresh();
     let mut scene = Scene::fresh();
     scene.connection.say(&format!("MIGRATE 127.0.0.1 {} k 0 5000", other.port()));
@@ -108,17 +108,17 @@ fn an_evicted_lock_is_handed_on() {
 }
 
 #[test]
-fn waiters_of_a_key_that_became_something_else_are_told_to_ask_again() {
+fn waiters_of_a_replaced_key_are_asked_to_retry() {
     for line in ["SET k text", "RENAME list k", "COPY list k REPLACE"] {
         println!("{line}");
         let mut scene = Scene::fresh();
         scene.connection.say("RPUSH list x");
         scene.connection.say(line);
         for waiter in &mut scene.waiters {
-            let answer = waiter.answer();
-            assert!(answer.starts_with("TRYAGAIN "), "{answer}");
+            let reply = waiter.reply();
+            assert!(reply.starts_with("TRYAGAIN "), "{reply}");
         }
-        scene.assert_told_once(&["absent"]);
+        scene.assert_reported_once(&["absent"]);
         assert!(scene.holder.ask("RES.LOCK RENEW k a 1h").starts_with("WRONGTYPE "));
     }
 }
@@ -137,11 +137,11 @@ fn a_bulkhead_that_leaves_lets_the_line_in() {
         for index in 0..3 {
             let line = format!("RES.BULKHEAD ENTER b w{index} 2 1h WAIT 60s QUEUE 10");
             callers.push(crate::asked::Caller::calls(&server, &line));
-            eventually("it stands in line", SOON, || connection.look_into("b").waiters.len() == index + 1);
+            eventually("it stands in the queue", SOON, || connection.look_into("b").waiters.len() == index + 1);
         }
         connection.say(line);
-        assert!(callers[0].answer().starts_with("GRANTED "));
-        assert!(callers[1].answer().starts_with("GRANTED "));
+        assert!(callers[0].reply().starts_with("GRANTED "));
+        assert!(callers[1].reply().starts_with("GRANTED "));
         let look = connection.look_into("b");
         assert_eq!((look.owners(), look.waiters.len()), (vec!["w0", "w1"], 1));
         assert_eq!(ear.losses().len(), 2, "{:?}", ear.losses());

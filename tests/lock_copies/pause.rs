@@ -18,14 +18,14 @@ fn patience_ends_during_a_pause() {
     connection.say(&format!("CLIENT PAUSE {} WRITE", PAUSE.as_millis()));
     let began = Instant::now();
     for caller in &mut callers {
-        let answer = caller.answer();
-        assert!(answer.starts_with("TIMEOUT a "), "{answer}");
+        let reply = caller.reply();
+        assert!(reply.starts_with("TIMEOUT a "), "{reply}");
     }
     assert!(began.elapsed() < PAUSE, "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_lease_that_ends_during_a_pause_is_handed_on_after_it() {
+fn a_lease_that_ends_in_a_pause_is_handed_on() {
     const LEASE: Duration = Duration::from_millis(1_000);
     let server = Server::fresh();
     let replica = Server::replica_of(&server, resil_harness::Options::default());
@@ -66,7 +66,7 @@ fn a_lease_that_ends_during_a_pause_is_handed_on_after_it() {
 }
 
 #[test]
-fn a_connection_that_closes_during_a_pause_costs_no_more_than_the_pause() {
+fn a_close_in_a_pause_costs_only_the_pause() {
     let server = Server::fresh();
     let (mut connection, mut holder) = (server.connect(), server.connect());
     holder.hold("k a 1h BOUND");
@@ -74,7 +74,7 @@ fn a_connection_that_closes_during_a_pause_costs_no_more_than_the_pause() {
     connection.say(&format!("CLIENT PAUSE {} WRITE", PAUSE.as_millis()));
     let began = Instant::now();
     drop(holder);
-    // The first in line goes, too.
+    // The first in the queue goes, too.
     drop(callers.remove(0));
     callers[0].granted();
     assert!(began.elapsed() >= PAUSE - Duration::from_millis(20), "{:?}", began.elapsed());
@@ -83,7 +83,7 @@ fn a_connection_that_closes_during_a_pause_costs_no_more_than_the_pause() {
 }
 
 #[test]
-fn a_bound_holder_that_is_heard_throughout_a_pause_keeps_its_lock() {
+fn a_holder_heard_throughout_a_pause_keeps_its_lock() {
     let server = Server::fresh();
     let (mut connection, mut holder, mut ear) = (server.connect(), server.connect(), Ear::at(&server));
     holder.hold("k a 500ms BOUND");
@@ -108,9 +108,9 @@ fn a_heartbeat_answered_after_a_stall_tells_the_truth() {
         holder.send("RES.HEARTBEAT");
         std::thread::sleep(Duration::from_millis(400));
         server.resume();
-        let answer = holder.answer();
+        let reply = holder.reply();
         let holds = connection.holds("k", "a");
-        let told_lost = answer.starts_with("[0, [k ");
-        assert!(told_lost != holds, "it was told {answer}, and that it holds is {holds}");
+        let reported_lost = reply.starts_with("[0, [k ");
+        assert!(reported_lost != holds, "it got {reply}, and that it holds is {holds}");
     }
 }

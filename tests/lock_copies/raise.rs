@@ -38,7 +38,7 @@ fn a_raised_fence_survives_a_file() {
 }
 
 #[test]
-fn a_raised_fence_is_on_the_replica_and_above_it_after_a_promotion() {
+fn a_raised_fence_survives_on_the_replica() {
     let primary = Server::start(Options::default());
     let replica = Server::replica_of(&primary, Options::default());
     let fence = raised(&primary);

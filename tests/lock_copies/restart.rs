@@ -34,12 +34,12 @@ fn bound_becomes_a_plain_lease(options: Options, restart: impl FnOnce(&mut Serve
 }
 
 #[test]
-fn a_bound_lock_from_a_snapshot_is_a_plain_lease_that_ends_by_itself() {
+fn a_bound_lock_from_a_snapshot_is_a_lease() {
     bound_becomes_a_plain_lease(Options::default(), Server::restart_after_save);
 }
 
 #[test]
-fn a_bound_lock_from_a_file_is_a_plain_lease_that_ends_by_itself() {
+fn a_bound_lock_from_a_file_is_a_lease() {
     bound_becomes_a_plain_lease(with_file(), Server::restart_after_kill);
 }
 
@@ -63,15 +63,15 @@ fn an_owner_that_comes_back_binds_its_lease_again() {
 }
 
 #[test]
-fn those_who_wait_are_answered_or_hung_up_on_and_nobody_waits_after_a_restart() {
+fn nobody_waits_after_a_restart() {
     let mut server = Server::start(with_file());
     let mut connection = server.connect();
     let fence = connection.hold("k a 1h");
     let mut callers = waiters(&server, "k", 5, "1h WAIT 600s");
     server.restart_after_terminate();
     for caller in &mut callers {
-        let answer = caller.answer();
-        assert!(answer == "closed" || answer.starts_with("UNBLOCKED "), "{answer}");
+        let reply = caller.reply();
+        assert!(reply == "closed" || reply.starts_with("UNBLOCKED "), "{reply}");
     }
     let look = server.connect().look("k");
     assert_eq!((look.owners(), look.holders[0].fence, look.waiters.len()), (vec!["a"], fence, 0));
@@ -79,7 +79,7 @@ fn those_who_wait_are_answered_or_hung_up_on_and_nobody_waits_after_a_restart() 
 }
 
 #[test]
-fn a_lease_that_ended_while_the_server_was_down_is_ended_at_the_start() {
+fn a_lease_that_ended_while_down_ends_at_start() {
     let mut server = Server::start(with_file());
     let fence = server.connect().hold("k a 300ms");
     server.kill9();

@@ -19,8 +19,8 @@ fn a_demotion_sends_everybody_away_and_hands_nothing_on() {
     let before = (scene.connection.digest("k"), scene.connection.digest("short"));
     scene.connection.say(&format!("REPLICAOF {NOWHERE}"));
     for waiter in &mut scene.waiters {
-        let answer = waiter.answer();
-        assert!(answer.starts_with("UNBLOCKED "), "{answer}");
+        let reply = waiter.reply();
+        assert!(reply.starts_with("UNBLOCKED "), "{reply}");
     }
     assert_eq!(scene.connection.info_number("resil", "blocked_waiters"), 0);
     assert_eq!(scene.connection.info_number("resil", "bound"), 0, "what hangs on connections is forgotten");
@@ -47,7 +47,7 @@ fn pair(options: Options) -> (Server, Server, Connection, Connection) {
 }
 
 #[test]
-fn a_live_lease_starts_anew_at_a_promotion_and_ends_by_itself_later() {
+fn a_live_lease_restarts_at_a_promotion_and_ends() {
     let (mut primary, replica, mut connection, mut on_replica) = pair(driven());
     let fence = connection.hold("k a 10s");
     connection.hold("long a 60s");
@@ -118,7 +118,7 @@ fn digests(connection: &mut Connection) -> [String; 2] {
 }
 
 #[test]
-fn a_replica_answers_by_its_own_clock_and_never_decides() {
+fn a_replica_replies_by_its_own_clock_and_never_decides() {
     let (primary, replica, mut connection, mut on_replica) = pair(driven());
     let fence = connection.hold("k a 10s META m");
     connection.say("RES.BULKHEAD ENTER b a 2 10s");
@@ -157,7 +157,7 @@ fn a_replica_answers_by_its_own_clock_and_never_decides() {
 }
 
 #[test]
-fn roles_that_change_back_and_forth_lose_no_lock_and_repeat_no_fence() {
+fn changing_roles_lose_no_lock_and_repeat_no_fence() {
     let (one, other) = (Server::fresh(), Server::fresh());
     let (mut here, mut there) = (one.connect(), other.connect());
     let mut last = 0;

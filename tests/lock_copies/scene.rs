@@ -37,7 +37,7 @@ impl Scene {
         Self { server, connection, holder, fence, waiters, ear }
     }
 
-    /// The first in line has the lock, the others wait on, and the former holder was told once, by each way there is.
+    /// The first in the queue has the lock, the others wait on, and the former holder was notified once, by each way there is.
     #[track_caller]
     pub fn assert_handed_on(&mut self, reason: &str) {
         self.assert_handed_on_as(&[reason]);
@@ -50,14 +50,14 @@ impl Scene {
         assert!(fence > self.fence, "{fence} after {}", self.fence);
         let look = self.connection.look("k");
         assert_eq!((look.owners(), look.waiters.len()), (vec!["w0"], 2), "{look:?}");
-        self.assert_told_once(reasons);
+        self.assert_reported_once(reasons);
         assert_eq!(self.holder.ask("RES.LOCK RENEW k a 1h"), "LOST taken");
         self.assert_line_goes_on(fence);
     }
 
     /// One event, and one heartbeat that tells.
     #[track_caller]
-    pub fn assert_told_once(&mut self, reasons: &[&str]) {
+    pub fn assert_reported_once(&mut self, reasons: &[&str]) {
         let events: Vec<String> = reasons.iter().map(|reason| format!("k a {} {reason}", self.fence)).collect();
         let losses = self.ear.losses();
         let of_a: Vec<&String> = losses.iter().filter(|loss| loss.starts_with("k a ")).collect();
@@ -65,7 +65,7 @@ impl Scene {
         let beats: Vec<String> = reasons.iter().map(|reason| format!("[0, [k {} {reason}]]", self.fence)).collect();
         let beat = self.holder.ask("RES.HEARTBEAT");
         assert!(beats.contains(&beat), "{beat}");
-        assert_eq!(self.holder.ask("RES.HEARTBEAT"), "[0, ]", "it is told once");
+        assert_eq!(self.holder.ask("RES.HEARTBEAT"), "[0, ]", "it is reported once");
     }
 
     /// The others get it one after the other.

@@ -9,7 +9,7 @@ use crate::leaving::tells_of_keys;
 use crate::scene::Scene;
 
 impl Scene {
-    /// As if nothing had happened: `a` holds by its connection, was told nothing, and lets go when it wants to.
+    /// As if nothing had happened: `a` holds by its connection, was not notified, and lets go when it wants to.
     #[track_caller]
     fn assert_untouched(&mut self) {
         self.assert_all_wait_for("a");
@@ -30,7 +30,7 @@ fn dump(connection: &mut redis::Connection, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_lock_restored_over_itself_is_as_if_nothing_had_happened() {
+fn a_lock_restored_over_itself_is_unchanged() {
     let mut scene = Scene::fresh();
     let payload = dump(&mut scene.connection, "k");
     ok(&mut scene.connection, &[b"RESTORE", b"k".as_slice(), b"0", &payload, b"REPLACE"]);
@@ -45,7 +45,7 @@ fn a_reload_is_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn a_lock_renamed_away_and_back_in_one_go_is_as_if_nothing_had_happened() {
+fn a_lock_renamed_away_and_back_is_unchanged() {
     let mut scene = Scene::fresh();
     for line in ["MULTI", "RENAME k away", "RENAME away k", "EXEC"] {
         scene.connection.say(line);
@@ -54,7 +54,7 @@ fn a_lock_renamed_away_and_back_in_one_go_is_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn those_who_wait_for_a_name_wait_for_whatever_lock_has_it() {
+fn waiters_of_a_name_wait_for_its_lock() {
     for line in ["RENAME other k", "COPY other k REPLACE"] {
         println!("{line}");
         let mut scene = Scene::fresh();
@@ -62,7 +62,7 @@ fn those_who_wait_for_a_name_wait_for_whatever_lock_has_it() {
         let other = other_holder.hold("other b 1h BOUND");
         scene.connection.say(line);
         scene.assert_all_wait_for("b");
-        scene.assert_told_once(&["absent"]);
+        scene.assert_reported_once(&["absent"]);
         let renamed = line.starts_with("RENAME");
         let expected = if renamed { vec![format!("other b {other} absent")] } else { vec![] };
         let of_b: Vec<String> = scene.ear.losses().into_iter().filter(|loss| loss.contains(" b ")).collect();
@@ -78,7 +78,7 @@ fn those_who_wait_for_a_name_wait_for_whatever_lock_has_it() {
 }
 
 #[test]
-fn swapped_databases_take_holders_along_and_leave_waiters_where_they_asked() {
+fn swapped_databases_take_holders_along_and_leave_waiters() {
     let mut scene = Scene::fresh();
     scene.connection.say("SWAPDB 0 5");
     let fence = scene.waiters[0].granted();
@@ -105,7 +105,7 @@ fn a_swapped_lease_still_ends_by_itself() {
 }
 
 #[test]
-fn a_lease_ends_by_itself_under_whatever_name_it_came_to() {
+fn a_lease_ends_by_itself_under_any_name() {
     let server = Server::start(Options::default());
     if !tells_of_keys(server.flavor()) {
         return println!("skipped: this server does not tell us of keys that came");
@@ -128,7 +128,7 @@ fn a_lease_ends_by_itself_under_whatever_name_it_came_to() {
 }
 
 #[test]
-fn what_a_user_did_to_the_expiry_is_undone_by_the_next_change() {
+fn the_next_change_undoes_a_users_expiry() {
     let server = Server::start(Options::default());
     let mut connection = server.connect();
     connection.hold("k a 1h");

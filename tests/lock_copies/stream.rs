@@ -61,7 +61,7 @@ fn turn(connection: &mut Connection) {
 }
 
 #[test]
-fn the_end_of_a_lease_and_the_grant_after_it_are_one_change() {
+fn a_leases_end_and_the_grant_are_one_change() {
     let (server, mut connection) = written();
     connection.say("SELECT 3");
     connection.hold("k a 10s");
@@ -78,7 +78,7 @@ fn the_end_of_a_lease_and_the_grant_after_it_are_one_change() {
 }
 
 #[test]
-fn a_renewal_is_one_change_and_none_if_nobody_was_heard() {
+fn a_renewal_is_one_change_if_somebody_was_heard() {
     let (server, mut connection) = written();
     let mut holder = server.connect();
     // Shorter than what plain traffic could carry.
@@ -157,7 +157,7 @@ fn what_changes_nothing_is_not_written() {
         }
         let mut waiting = waiters(&server, "k", 2, "30s WAIT 5s");
         connection.clock_at_ms(5_000);
-        assert!(waiting[0].answer().starts_with("TIMEOUT a 25000"));
+        assert!(waiting[0].reply().starts_with("TIMEOUT a 25000"));
         drop(waiting);
         turn(&mut connection);
     });

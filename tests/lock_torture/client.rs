@@ -15,7 +15,7 @@ use crate::talk::{Reply, Talk};
 
 /// `folder process seed threads`, for the process that is started.
 pub const ORDERS: &str = "RESIL_TORTURE_CLIENT";
-pub const NAME: &str = "client::as_it_is_told";
+pub const NAME: &str = "client::as_it_is_asked";
 
 /// How much later than its WAIT a call may be answered.
 pub const PATIENCE_MS: i64 = 2_000;
@@ -27,7 +27,7 @@ pub const BULKHEADS: [(&str, i64); 3] = [("bulk:1", 1), ("bulk:2", 2), ("bulk:5"
 static STOP: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn as_it_is_told() {
+fn as_it_is_asked() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders: Vec<&str> = orders.split(' ').collect();
     let [dir, process, seed, threads] = orders[..] else { panic!("four orders") };
@@ -144,7 +144,8 @@ impl Client {
 
     fn ask_and_hold(&mut self, asked: Asked) {
         let Asked { key, owner, claim, lease_ms, .. } = asked.clone();
-        let Some(("GRANTED", fence)) = self.call(asked).as_ref().map(|told| (told.0.as_str(), told.1)) else {
+        let Some(("GRANTED", fence)) = self.call(asked).as_ref().map(|reported| (reported.0.as_str(), reported.1))
+        else {
             return self.rest(3);
         };
         let mut held = Held { key, owner, claim, fence };
@@ -244,13 +245,13 @@ impl Client {
         match talk.patience(patience).and_then(|()| talk.ask(&line)) {
             Ok(reply) => {
                 let line = answered(asked.verb, asked.claim, &reply);
-                let told = match &line {
+                let reported = match &line {
                     Line::Answered { verdict, fence, .. } => (verdict.clone(), *fence),
                     _ => return None,
                 };
                 self.journal.write(line);
                 self.talk = Some(talk);
-                Some(told)
+                Some(reported)
             }
             Err(error) => {
                 let stuck = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);

@@ -165,7 +165,7 @@ fn a_crowd_is_answered_once_and_leaves_no_memory_behind() {
     let half = number as i64 / 2;
     eventually("half of them are gone", Duration::from_secs(10), || crowd.waiters() == half);
 
-    // One by one: broken, released, deleted, flushed; each time exactly the next in line has it.
+    // One by one: broken, released, deleted, flushed; each time exactly the next in the queue has it.
     let mut left = left.into_iter();
     for (index, line) in
         ["RES.LOCK BREAK k", "RES.LOCK RELEASE k w1", "DEL k", "FLUSHALL", "FLUSHDB ASYNC"].into_iter().enumerate()
@@ -211,7 +211,7 @@ fn a_crowd_is_answered_once_and_leaves_no_memory_behind() {
 }
 
 #[test]
-fn the_server_answers_while_ten_thousand_readers_are_granted_at_once() {
+fn the_server_replies_while_ten_thousand_readers_are_granted() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|error| error.into_inner());
     let number = most_connections();
     let mut crowd = Crowd::start();
@@ -232,12 +232,12 @@ fn the_server_answers_while_ten_thousand_readers_are_granted_at_once() {
 
     crowd.gather(number, " SHARED");
     let readers = crowd.waiting.iter_mut().map(|(_, talk)| talk);
-    let (told, ping) = serve_all(&mut crowd.talk, crowd.server.port(), "RES.LOCK RELEASE k first", readers);
+    let (reported, ping) = serve_all(&mut crowd.talk, crowd.server.port(), "RES.LOCK RELEASE k first", readers);
     let (_, step_us) = crowd.command_us("RES.LOCK|RELEASE");
     let sent = Instant::now();
     assert_eq!(crowd.talk.say("RES.LOCK BREAK k"), Reply::Number(number as i64));
     eprintln!(
-        "crowd: {number} readers were told in {told:?} (RELEASE itself {} ms), as many BLPOPs in {popped:?}; a PING meanwhile \
+        "crowd: {number} readers were notified in {reported:?} (RELEASE itself {} ms), as many BLPOPs in {popped:?}; a PING meanwhile \
          took {ping:?}; breaking the readers took {:?}",
         step_us / 1_000,
         sent.elapsed()
@@ -261,7 +261,7 @@ fn serve_all<'t>(
     other.say("PING");
     let ping = sent.elapsed();
     served.for_each(|talk| assert!(!matches!(talk.read().expect("answered"), Reply::Error(_) | Reply::Nil)));
-    let told = began.elapsed();
+    let reported = began.elapsed();
     talk.read().expect("answered");
-    (told, ping)
+    (reported, ping)
 }

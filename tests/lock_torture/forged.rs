@@ -34,7 +34,7 @@ const A_HOLDS: &str = "1 connected
     100 asked acquire k a exclusive 1000 0 free
     110 answered GRANTED 50 1000 0 0";
 
-/// What `b` is told when it asks at `sent` and is granted at `got`.
+/// What `b` learns when it asks at `sent` and is granted at `got`.
 fn b_gets(claim: &str, fence: u64, sent: i64, got: i64, waited: i64) -> String {
     format!(
         "1 connected
@@ -52,7 +52,7 @@ fn a_double_grant_is_seen() {
 }
 
 #[test]
-fn a_double_grant_is_seen_though_the_second_was_told_too_late_to_last() {
+fn a_double_grant_is_seen_however_late_notified() {
     let late = "1 connected
         500 asked acquire k b exclusive 10 0 free
         600 answered GRANTED 51 10 0 0";
@@ -75,7 +75,7 @@ fn a_grant_lasts_longer_if_the_server_says_so() {
 }
 
 #[test]
-fn a_grant_ends_when_it_is_released_cut_killed_or_broken() {
+fn a_grant_ends_when_released_cut_killed_or_broken() {
     let b = b_gets("exclusive", 51, 150, 510, 300);
     let released = format!("{A_HOLDS}\n450 asked release k a exclusive 0 0 free\n480 answered RELEASED 0 0 0 0");
     trusts(&["", &released, &b]);

@@ -1,4 +1,4 @@
-//! What everybody was told, and when: one file for each thread of each client, and one for the killer.
+//! What everybody heard, and when: one file for each thread of each client, and one for the killer.
 //!
 //! A line is written in one go, past every buffer of the process, so that a killed process has said all it knew. Times
 //! are microseconds of CLOCK_MONOTONIC, which all processes of a machine share.
@@ -50,7 +50,7 @@ pub enum Line {
     Connected,
     /// About to be sent.
     Asked(Asked),
-    /// The answer to the call before: its verdict, and the numbers of a grant (the fence is 0 where there is none).
+    /// The reply to the call before: its verdict, and the numbers of a grant (the fence is 0 where there is none).
     Answered {
         verdict: String,
         fence: u64,
@@ -58,7 +58,7 @@ pub enum Line {
         waited_ms: i64,
         active: i64,
     },
-    /// No answer: the connection is closed, or patience is over.
+    /// No reply: the connection is closed, or patience is over.
     Unanswered {
         closed: bool,
     },
@@ -89,7 +89,7 @@ pub const KILLER: Who = Who { process: 0, thread: 0 };
 
 pub fn now_us() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place for the answer is ours.
+    // SAFETY: the place for the reply is ours.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }

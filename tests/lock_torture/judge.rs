@@ -1,7 +1,7 @@
 //! Judges a journal, knowing nothing of the server but what it promises.
 //!
 //! A grant is counted from the moment its reply was read, when it has certainly been made, and only for as long as it
-//! certainly lasted: until the lease that was told has run out, counted from the moment of asking (plus what was waited
+//! certainly lasted: until the lease that was reported has run out, counted from the moment of asking (plus what was waited
 //! before it was granted); until RELEASE was sent; until a bound connection was cut or its process killed; until a
 //! BREAK. Whatever the server says later about it (CHECK 1, RENEW granted, RELEASED) proves that it lasted that long.
 //! So of two grants that overlap here, one was wrong.
@@ -49,7 +49,7 @@ pub struct Judgement {
     pub killed: usize,
     pub paused: usize,
     pub server_killed: usize,
-    /// Grants told before a server was killed, and confirmed after it came back.
+    /// Grants reported before a server was killed, and confirmed after it came back.
     pub survived: usize,
     /// The most of them at once, by key.
     pub peaks: BTreeMap<String, usize>,
@@ -72,7 +72,7 @@ struct Grant {
     /// The last moment at which it certainly still was.
     confirmed: i64,
     bound_to: Option<u32>,
-    /// Its connection is gone: the server may end it any time, whatever was told before it noticed.
+    /// Its connection is gone: the server may end it any time, whatever was reported before it noticed.
     cut: bool,
     over: bool,
 }
@@ -172,7 +172,7 @@ impl Case {
                 }
                 Line::Answered { verdict, fence, lease_ms, waited_ms, active } => {
                     let Some((sent, call)) = asked.take() else {
-                        self.fault(Wrong::Strange, format!("{who:?} at {at}: an answer to nothing"));
+                        self.fault(Wrong::Strange, format!("{who:?} at {at}: a reply to nothing"));
                         continue;
                     };
                     *self.judgement.verdicts.entry(verdict.clone()).or_default() += 1;
@@ -185,7 +185,7 @@ impl Case {
                         self.fault(Wrong::Strange, format!("{who:?} at {at}: {verdict:?} to {call:?}"));
                         continue;
                     }
-                    let told = Told { sent, at: *at, verdict, fence: *fence, lease_ms: *lease_ms };
+                    let reported = Heard { sent, at: *at, verdict, fence: *fence, lease_ms: *lease_ms };
                     if let Claim::Permit(max) = call.claim
                         && *active > max
                     {
@@ -195,7 +195,7 @@ impl Case {
                         );
                     }
                     if let Some(index) = held.get(call.owner.as_str()).copied().filter(|_| call.verb != Verb::Break)
-                        && self.hears_of(index, call, &told)
+                        && self.hears_of(index, call, &reported)
                     {
                         continue;
                     }
@@ -277,9 +277,9 @@ impl Case {
     }
 
     /// The server says something about a grant. False if that is another grant.
-    fn hears_of(&mut self, index: usize, call: &Asked, told: &Told<'_>) -> bool {
+    fn hears_of(&mut self, index: usize, call: &Asked, reported: &Heard<'_>) -> bool {
         let grant = &mut self.grants[index];
-        let Told { sent, at, verdict, fence, lease_ms } = *told;
+        let Heard { sent, at, verdict, fence, lease_ms } = *reported;
         let is_same = matches!(grant.claim, Claim::Permit(_)) || grant.fence == fence;
         let leased_until = if grant.cut { sent } else { sent + lease_ms * 1_000 - DRIFT_US };
         match (call.verb, verdict) {
@@ -349,7 +349,7 @@ impl Case {
 }
 
 #[derive(Clone, Copy)]
-struct Told<'a> {
+struct Heard<'a> {
     sent: i64,
     at: i64,
     verdict: &'a str,
@@ -366,7 +366,7 @@ impl Grant {
     }
 }
 
-/// Nobody beside an exclusive holder. `grants` are of one key, in the order in which they were told.
+/// Nobody beside an exclusive holder. `grants` are of one key, in the order in which they were notified.
 fn overlaps(grants: &[&Grant], faults: &mut Vec<Fault>) {
     for (index, first) in grants.iter().enumerate() {
         let later = grants[index + 1..].iter().take_while(|later| later.got < first.end);
@@ -376,7 +376,7 @@ fn overlaps(grants: &[&Grant], faults: &mut Vec<Fault>) {
                 (Claim::Exclusive, Claim::Shared) | (Claim::Shared, Claim::Exclusive) => Wrong::ReaderBesideWriter,
                 _ => continue,
             };
-            // It lasted beyond its telling, or was made as well as told while the first held.
+            // It lasted beyond its telling, or was made as well as reported while the first held.
             if second.end > second.got || second.least > first.got {
                 faults.push(Fault { wrong, text: format!("{first:?} and {second:?}") });
             }
@@ -400,9 +400,9 @@ fn fences(grants: &[&Grant], faults: &mut Vec<Fault>) {
     by_least.sort_by_key(|grant| grant.least);
     let (mut earlier, mut highest) = (grants.iter().peekable(), None::<&Grant>);
     for grant in by_least {
-        while let Some(told) = earlier.next_if(|told| told.got < grant.least) {
-            if highest.is_none_or(|highest| highest.fence < told.fence) {
-                highest = Some(told);
+        while let Some(reported) = earlier.next_if(|reported| reported.got < grant.least) {
+            if highest.is_none_or(|highest| highest.fence < reported.fence) {
+                highest = Some(reported);
             }
         }
         if let Some(highest) = highest.filter(|highest| highest.fence >= grant.fence && highest.owner != grant.owner) {

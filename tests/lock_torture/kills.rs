@@ -1,4 +1,4 @@
-//! Clients and servers die, again and again, while everybody wants the same few keys. What counts is what was told.
+//! Clients and servers die, again and again, while everybody wants the same few keys. What counts is what was reported.
 //!
 //! The short form takes some twenty seconds. The long one (`RESIL_SOAK=1`) kills 200 clients and 20 servers, and waits
 //! until the last key is gone. `RESIL_SEED` repeats the choices of a run, though not its timing. `RESIL_TORTURE_DIR`
@@ -261,7 +261,7 @@ impl Torture {
         say(&format!(
             "lock_torture kills on {}: {seconds} s, {} calls, {} grants ({} after waiting, {} asked again), {} clients \
              killed, {} connections cut, {} clients paused, {} servers killed, {} calls unanswered, {} grants outlived a \
-             server, slowest answer {} ms over its WAIT, most at once {:?}, verdicts {:?}, {faults} faults",
+             server, slowest reply {} ms over its WAIT, most at once {:?}, verdicts {:?}, {faults} faults",
             self.server.flavor().name(),
             judgement.calls,
             judgement.grants,

@@ -1,6 +1,6 @@
 //! Crowds, kills and races: locks on their worst days, judged by the acknowledged replies alone.
 //!
-//! - [`kills`]: clients and servers are killed for as long as it takes; what everybody was told goes into a [`journal`].
+//! - [`kills`]: clients and servers are killed for as long as it takes; what everybody heard goes into a [`journal`].
 //! - [`judge`]: reads the journal, and nothing else, and says what was broken; [`forged`] journals show that it does.
 //! - [`client`]: what the processes that are killed do. They are this very binary, started again.
 //! - [`races`]: two things in one turn of the server's loop. [`crowd`]: ten thousand who wait for one key.

@@ -27,7 +27,7 @@ fn in_one_turn(server: &Server, act: impl FnOnce()) {
 }
 
 #[test]
-fn a_waiter_that_is_gone_in_the_turn_of_its_grant_is_passed_over() {
+fn a_waiter_that_left_in_its_turn_is_skipped() {
     let server = Server::fresh();
     for round in 0..20 {
         let key = format!("k:{round}");
@@ -46,7 +46,7 @@ fn a_waiter_that_is_gone_in_the_turn_of_its_grant_is_passed_over() {
 }
 
 #[test]
-fn an_owner_that_asks_again_in_the_turn_in_which_its_bound_connection_closed_has_what_it_is_told() {
+fn an_owner_asking_as_its_connection_closes_hears_the_truth() {
     let server = Server::fresh();
     for (round, again) in ["ACQUIRE {key} me 1m BOUND", "RENEW {key} me 1m BOUND"].into_iter().enumerate() {
         let key = format!("k:{round}");
@@ -60,13 +60,17 @@ fn an_owner_that_asks_again_in_the_turn_in_which_its_bound_connection_closed_has
         });
         let (mine, others) = (second.read().unwrap(), other.read().unwrap());
         let is_mine = second.say(&format!("RES.LOCK CHECK {key} me")) == Reply::Number(1);
-        assert_eq!(mine.verdict() == "GRANTED", is_mine, "{again}: told {mine:?}, {others:?}; CHECK says {is_mine}");
-        assert_ne!(mine.verdict(), others.verdict(), "{again}: told {mine:?}, {others:?}");
+        assert_eq!(
+            mine.verdict() == "GRANTED",
+            is_mine,
+            "{again}: reported {mine:?}, {others:?}; CHECK says {is_mine}"
+        );
+        assert_ne!(mine.verdict(), others.verdict(), "{again}: reported {mine:?}, {others:?}");
     }
 }
 
 #[test]
-fn an_owner_that_asks_again_in_the_turn_in_which_its_grant_was_not_told_has_what_it_is_told() {
+fn an_owner_asking_as_its_grant_fails_hears_the_truth() {
     let server = Server::fresh();
     for round in 0..5 {
         let key = format!("k:{round}");
@@ -85,13 +89,13 @@ fn an_owner_that_asks_again_in_the_turn_in_which_its_grant_was_not_told_has_what
         });
         let (mine, others) = (second.read().expect("the server lives"), other.read().expect("the server lives"));
         let is_mine = second.say(&format!("RES.LOCK CHECK {key} me")) == Reply::Number(1);
-        assert_eq!(mine.verdict() == "GRANTED", is_mine, "told {mine:?}, {others:?}; CHECK says {is_mine}");
-        assert_ne!(mine.verdict(), others.verdict(), "told {mine:?}, {others:?}");
+        assert_eq!(mine.verdict() == "GRANTED", is_mine, "reported {mine:?}, {others:?}; CHECK says {is_mine}");
+        assert_ne!(mine.verdict(), others.verdict(), "reported {mine:?}, {others:?}");
     }
 }
 
 #[test]
-fn a_clock_that_was_set_back_costs_a_waiter_at_most_one_lease() {
+fn a_clock_set_back_costs_waiters_one_lease() {
     let server = Server::start(Options::default().module_args(["test-clock", "yes"]));
     let (mut holder, mut waiter) = (talk(&server), talk(&server));
     const START_MS: i64 = 1_800_000_000_000;
@@ -105,6 +109,6 @@ fn a_clock_that_was_set_back_costs_a_waiter_at_most_one_lease() {
     holder.say(&at(-3_600_000));
     settle();
     holder.say(&at(-3_600_000 + 10_001));
-    let told = waiter.read().expect("an answer when the lease is over, not an hour later");
-    assert_eq!(told.verdict(), "GRANTED");
+    let reported = waiter.read().expect("a reply when the lease is over, not an hour later");
+    assert_eq!(reported.verdict(), "GRANTED");
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn the_demonstration_shows_an_update_lost_without_fences_and_none_lost_with_them() {
+fn updates_are_lost_without_fences_and_never_with_them() {
     let output = Command::new(env!("CARGO_BIN_EXE_fenced_store")).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -100,7 +100,7 @@ impl Talk {
         self.read()
     }
 
-    /// For tests that are sure of an answer.
+    /// For tests that are sure of a reply.
     #[track_caller]
     pub fn say(&mut self, line: &str) -> Reply {
         self.ask(line).unwrap_or_else(|error| panic!("{line}: {error}"))

@@ -28,13 +28,13 @@ def service(client: resil.Client) -> fastapi.FastAPI:
         nonlocal made
         made += 1
         status = int(request.headers.get("x-status", "201"))
-        answer = fastapi.Response(b"" if status == 204 else await request.body(), status)
-        answer.headers["content-type"] = "application/octet-stream"
-        answer.headers["x-shop"] = "python"
-        answer.headers["x-odd"] = "gr\xfcn, \"2\""
-        answer.headers.append("set-cookie", "a=1")
-        answer.headers.append("set-cookie", "b=2")
-        return answer
+        reply = fastapi.Response(b"" if status == 204 else await request.body(), status)
+        reply.headers["content-type"] = "application/octet-stream"
+        reply.headers["x-shop"] = "python"
+        reply.headers["x-odd"] = "gr\xfcn, \"2\""
+        reply.headers.append("set-cookie", "a=1")
+        reply.headers.append("set-cookie", "b=2")
+        return reply
 
     app.add_middleware(IdempotencyMiddleware, client=client, name="shop", tenant=user, required=True)
     return app

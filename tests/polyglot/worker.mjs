@@ -1,4 +1,4 @@
-/** A worker in Node: one process of a fleet. What it is told and what it says is in `src/main.rs`. */
+/** A worker in Node: one process of a fleet. What it hears and what it says is in `src/main.rs`. */
 
 import { subscribe } from "node:diagnostics_channel";
 import { createRequire } from "node:module";
@@ -46,7 +46,7 @@ async function inside(tag, seen = {}) {
     words.set(tag, resolve);
     say({ tag, inside: seen });
   });
-  if (word.fail) throw new OwnError("told to fail");
+  if (word.fail) throw new OwnError("asked to fail");
   return word.value ?? null;
 }
 

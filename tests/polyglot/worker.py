@@ -1,4 +1,4 @@
-"""A worker in Python: one process of a fleet. What it is told and what it says is in ``src/main.rs``."""
+"""A worker in Python: one process of a fleet. What it hears and what it says is in ``src/main.rs``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stage:
         self.say({"tag": tag, "inside": seen})
         word = await self._inside[tag]
         if word.get("fail"):
-            raise OwnError("told to fail")
+            raise OwnError("asked to fail")
         return word.get("value")
 
     def give(self, tag: int, word: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ fn blocked_calls_are_answered_in_every_database() {
             let caller = || {
                 let mut caller = Caller::new(&scene.server);
                 caller.send(&select);
-                assert_eq!(caller.answer(), "OK");
+                assert_eq!(caller.reply(), "OK");
                 caller
             };
             let (next, late, heir) = (caller(), caller(), caller());
@@ -35,8 +35,8 @@ fn blocked_calls_are_answered_in_every_database() {
             assert_eq!(next.verdict(), machine.granted, "the {} is handed over in database {db}", machine.name);
 
             let mut late = scene.waits_as(late, &machine.wait("k", "late").replace("20s", "50ms"));
-            let answer = late.answer();
-            assert!(answer != "nothing" && verdict(&answer) != machine.granted, "{answer} in database {db}");
+            let reply = late.reply();
+            assert!(reply != "nothing" && verdict(&reply) != machine.granted, "{reply} in database {db}");
             scene.ask(&machine.let_go("k", "second"));
 
             scene.ask(&machine.hold("short", "first").replace("10s", "50ms"));

@@ -6,7 +6,7 @@ pub struct Waited {
     hold: &'static str,
     wait: &'static str,
     let_go: &'static str,
-    /// What the next in the queue is told.
+    /// What the next in the queue is reported.
     pub granted: &'static str,
 }
 

@@ -119,7 +119,7 @@ fn close_and_kill(scene: &mut Scene) {
         scene.ask(&format!("CLIENT KILL ID {}", killed.id));
         drop(closed);
         scene.ask(&format!("CLIENT UNBLOCK {}", unblocked.id));
-        unblocked.answer();
+        unblocked.reply();
         // The grant to `untold` and its end come together: it is taken back, and the next has it.
         let end = format!("CLIENT KILL ID {}", untold.id);
         scene.at_once(&[&format!("CLIENT KILL ID {}", holder.id), &end]);
@@ -146,7 +146,7 @@ fn take_keys_away(scene: &mut Scene) {
         }
         look_around(scene);
         for mut caller in callers {
-            assert_ne!(caller.answer(), "nothing", "{way}");
+            assert_ne!(caller.reply(), "nothing", "{way}");
         }
         scene.nobody_waits();
         scene.ask("FLUSHALL");
@@ -165,7 +165,7 @@ fn swap_roles(scene: &mut Scene, replica: &Server) {
     promoted.say("REPLICAOF NO ONE");
     scene.ask(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     for mut caller in callers {
-        assert_ne!(caller.answer(), "nothing", "a waiter is answered when its server is no primary any more");
+        assert_ne!(caller.reply(), "nothing", "a waiter is answered when its server is no primary any more");
     }
     for machine in &ALL {
         promoted.say(&machine.let_go("roles", "holder"));
@@ -247,7 +247,7 @@ fn a_walk_under_stored_policies_touches_no_freed_memory() {
         drop(closed);
         scene.ask("DEBUG RELOAD");
         scene.ask(line);
-        assert_ne!(last.answer(), "nothing", "{line}");
+        assert_ne!(last.reply(), "nothing", "{line}");
         scene.nobody_waits();
     }
     wait_for_sync(&scene.server, &replica);

@@ -97,7 +97,7 @@ fn make_keys(connection: &mut Connection, lines: &[&str], count: usize) {
 }
 
 /// The two figures of a row of the page.
-fn told(row: &str) -> Option<(i64, i64)> {
+fn reported(row: &str) -> Option<(i64, i64)> {
     let line = PAGE.lines().find(|line| line.starts_with(&format!("| {row} |")))?;
     let figures: Vec<i64> = line.split('|').filter_map(|cell| cell.trim().replace(',', "").parse().ok()).collect();
     Some((*figures.first()?, *figures.get(1)?))
@@ -109,14 +109,17 @@ fn keys_take_what_the_page_says() {
     for (row, lines) in KINDS {
         let server = Server::start(Options::default());
         let (taken, usage) = measured(&mut server.connect(), lines);
-        let (told_taken, told_usage) = told(row).unwrap_or_default();
+        let (reported_taken, reported_usage) = reported(row).unwrap_or_default();
         // Other servers have other tables of keys.
         let is_reference = std::env::var("RESIL_SERVER").map_or(true, |name| name == "redis-7.0");
-        let near = |told: i64, is: i64| (is - told).abs() * 100 <= told * 12;
-        let fits =
-            if is_reference { near(told_taken, taken) && near(told_usage, usage) } else { taken <= told_taken * 3 / 2 };
+        let near = |reported: i64, is: i64| (is - reported).abs() * 100 <= reported * 12;
+        let fits = if is_reference {
+            near(reported_taken, taken) && near(reported_usage, usage)
+        } else {
+            taken <= reported_taken * 3 / 2
+        };
         if !fits {
-            wrong.push(format!("| {row} | {taken} | {usage} | the page: {told_taken}, {told_usage}"));
+            wrong.push(format!("| {row} | {taken} | {usage} | the page: {reported_taken}, {reported_usage}"));
         }
     }
     assert!(wrong.is_empty(), "measured:\n{}", wrong.join("\n"));
@@ -130,7 +133,7 @@ fn kept(connection: &mut Connection, lines: &[&str]) -> (i64, i64) {
 }
 
 #[test]
-fn what_has_ended_is_kept_as_long_as_the_page_says() {
+fn what_has_ended_is_kept_as_documented() {
     const DAY: i64 = 86_400;
     let lock = ["RES.LOCK ACQUIRE KEY worker-7 30s", "RES.LOCK RELEASE KEY worker-7"];
     let blank = ["RES.IDEMP BEGIN KEY worker-7 30s", "RES.IDEMP ABORT KEY worker-7"];

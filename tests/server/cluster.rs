@@ -26,7 +26,7 @@ fn stranger<'a>(cluster: &'a Cluster, home: &Server) -> &'a Server {
 }
 
 #[test]
-fn every_command_is_answered_at_home_and_sent_there_from_elsewhere() {
+fn every_command_is_answered_at_home_and_redirected_elsewhere() {
     let cluster = Cluster::start(3, driven());
     for key in ["{a}", "{b}", "{c}", "{user:7}"] {
         let home = cluster.node_for_key(key);
@@ -78,7 +78,7 @@ impl<'a> Move<'a> {
         assert_eq!(self.digests(&mut there), digests_before);
         set_clock(&mut there, FILLED_US);
         for sample in &self.samples {
-            sample.assert_answers_like_twin_at(&mut there, &sample.key);
+            sample.assert_replies_like_twin_at(&mut there, &sample.key);
         }
         let moved = refusal(&mut self.from.connect(), &format!("RES.GCRA {} 10 60s", self.samples[0].key));
         assert!(moved.starts_with("MOVED "), "{moved}");
@@ -147,7 +147,7 @@ fn a_slot_moved_as_a_whole_takes_its_limits_along() {
 }
 
 #[test]
-fn what_is_taken_while_a_slot_moves_as_a_whole_is_taken_at_its_new_home() {
+fn what_a_moving_slot_takes_is_taken_there() {
     let cluster = Cluster::start(3, driven());
     if !moves_slots_as_a_whole(&cluster) {
         return;
@@ -238,7 +238,7 @@ fn a_slot_that_moves_takes_its_rows_along() {
         say(&mut node.connect(), &format!("CLUSTER SETSLOT {slot} NODE {new_home}"));
     }
     eventually("the new home serves the slot", SOON, || outcome(&mut there, "EXISTS {slot}:lock") == "int(1)");
-    // What was asked of the key before goes on there: the fence is raised, the forced state ends as it was told to.
+    // What was asked of the key before goes on there: the fence is raised, the forced state ends as it was asked to.
     set_clock(&mut there, START_US + 1_000_000);
     let renew = format!("RES.LOCK RENEW {{slot}}:lock worker-7 1h RAISE {}", START_US + 2_000_000);
     let raised = outcome(&mut there, &renew);

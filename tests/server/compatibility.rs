@@ -99,7 +99,7 @@ fn no_fetched_server_is_left_out() {
 }
 
 #[test]
-fn on_every_server_a_client_stays_in_the_database_it_selected() {
+fn a_client_stays_in_its_database_on_every_server() {
     for flavor in flavors() {
         let server = Server::start(driven().flavor(flavor));
         let mut connection = server.connect();
@@ -134,18 +134,18 @@ fn assert_follows(older: &str, newer: &str) {
 }
 
 #[test]
-fn a_newer_redis_can_follow_an_older_one_and_take_over() {
+fn a_newer_redis_follows_and_takes_over() {
     assert_follows("redis-7.0", "redis-8.0");
     assert_follows("redis-8.0", "redis-testing");
 }
 
 #[test]
-fn a_newer_valkey_can_follow_an_older_one_and_take_over() {
+fn a_newer_valkey_follows_and_takes_over() {
     assert_follows("valkey-8.0", "valkey-8.1");
     assert_follows("valkey-8.1", "valkey-testing");
 }
 
 #[test]
-fn a_valkey_can_follow_the_last_redis_of_the_common_line_and_take_over() {
+fn a_valkey_follows_the_last_common_redis() {
     assert_follows("redis-7.0", "valkey-8.0");
 }

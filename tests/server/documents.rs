@@ -130,7 +130,7 @@ fn command_info_says_what_the_pages_say() {
 }
 
 #[test]
-fn no_command_is_refused_by_the_server_for_want_of_memory() {
+fn no_command_is_refused_for_want_of_memory() {
     let (_server, mut connection) = documented_server();
     for name in pages().into_keys() {
         assert!(!text_set(&facts(&mut connection, &name)[2]).contains("denyoom"), "{name}");
@@ -220,7 +220,7 @@ fn a_user_can_be_allowed_our_commands_and_nothing_else() {
 }
 
 #[test]
-fn a_user_who_may_only_read_can_peek_and_not_take() {
+fn a_read_only_user_can_peek_and_not_take() {
     let (server, mut connection) = documented_server();
     say(&mut connection, "ACL SETUSER reader on >secret %R~* +res.gcra +res.gcra.peek +res.window +res.window.peek");
     let mut reader = server.connect();

@@ -116,15 +116,15 @@ fn every_field_of_every_event_is_on_the_page() {
     say(&mut shop, "AUTH shop secret");
     let mut listener = Listener::to_channel(&server, "resil:*");
     everything_happens(&mut shop, &mut operator);
-    let mut told: Vec<Event> = Vec::new();
+    let mut reported: Vec<Event> = Vec::new();
     resil_harness::eventually("leases have run out", crate::driven::SOON, || {
         let messages = listener.messages();
-        told.extend(messages.iter().map(|message| serde_json::from_str::<Event>(message).expect("a JSON map")));
-        let owners: BTreeSet<_> = told.iter().filter_map(|event| event.get("owner")?.as_str()).collect();
+        reported.extend(messages.iter().map(|message| serde_json::from_str::<Event>(message).expect("a JSON map")));
+        let owners: BTreeSet<_> = reported.iter().filter_map(|event| event.get("owner")?.as_str()).collect();
         owners.contains("worker-8") && owners.contains("worker-9")
     });
     let mut by_id: BTreeMap<String, Event> = BTreeMap::new();
-    for event in told {
+    for event in reported {
         let id = event["event_id"].as_str().expect("a text").to_owned();
         assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{event:?}");
         let before = by_id.insert(id, event.clone());

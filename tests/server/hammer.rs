@@ -27,7 +27,7 @@ fn hammer(server: &Server, line: &str, times: usize) -> i64 {
 }
 
 #[test]
-fn many_clients_together_get_exactly_the_capacity_while_time_stands_still() {
+fn many_clients_get_exactly_the_capacity_while_time_stands() {
     let (server, _connection) = start_driven();
     assert_eq!(hammer(&server, "RES.GCRA g 100 60s BURST 777", 50), 777);
     assert_eq!(hammer(&server, "RES.GCRA u 100 60s BURST 1000 UPTO 7", 10), 1_000);
@@ -38,7 +38,7 @@ fn many_clients_together_get_exactly_the_capacity_while_time_stands_still() {
 }
 
 #[test]
-fn many_clients_together_get_exactly_what_each_step_of_time_refills() {
+fn many_clients_get_exactly_each_steps_refill() {
     let (server, mut connection) = start_driven();
     // Three per second: a third of a second is a cell, though no whole number of microseconds.
     assert_eq!(hammer(&server, "RES.GCRA g 3 1s BURST 30", 2), 30);
@@ -87,21 +87,21 @@ fn reservations_of_many_clients_are_spread_and_never_overlap() {
 }
 
 #[test]
-fn a_client_that_dies_in_the_midst_of_a_pipeline_hurts_nobody() {
+fn a_client_that_dies_amid_a_pipeline_hurts_nobody() {
     let (server, mut connection) = start_driven();
     let take = redis::cmd("RES.GCRA").arg("g").arg(1_000_000).arg("1h").get_packed_command();
     for lost in 0..20 {
         let mut dying = server.raw();
-        // Many whole calls and a torn one; then gone without reading an answer.
+        // Many whole calls and a torn one; then gone without reading a reply.
         dying.write_all(&take.repeat(50)).unwrap();
         dying.write_all(&take[..take.len() - lost]).unwrap();
         drop(dying);
     }
     let mut other = server.raw();
     other.write_all(&take).unwrap();
-    let mut answer = [0; 4];
-    other.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"*5\r\n");
+    let mut reply = [0; 4];
+    other.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"*5\r\n");
     assert_eq!(text(&mut connection, "PING"), "PONG");
     // What a client sent may or may not have run when it was gone; more than it sent never does.
     let taken = 1_000_000 - numbers(&mut connection, "RES.GCRA.PEEK g 1000000 1h")[0];

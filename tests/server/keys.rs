@@ -35,7 +35,7 @@ fn an_idle_throttle_of_redis_cell_vanishes_by_itself() {
 }
 
 #[test]
-fn a_limit_in_use_never_loses_its_debt_to_the_expiry() {
+fn the_expiry_never_costs_a_limit_its_debt() {
     // The server's clock and ours are the same here: if the expiry came before the debt's end, a second bucket
     // would be had within one period.
     let server = Server::fresh();
@@ -50,7 +50,7 @@ fn a_limit_in_use_never_loses_its_debt_to_the_expiry() {
 }
 
 #[test]
-fn the_expiry_lies_behind_the_end_of_all_debt_but_not_far() {
+fn the_expiry_is_shortly_behind_all_debt() {
     let (_server, mut connection) = start_driven();
     let mut dice = Dice::thrown();
     for round in 0..400 {
@@ -65,10 +65,10 @@ fn the_expiry_lies_behind_the_end_of_all_debt_but_not_far() {
             1 => format!("RES.GCRA {key} {limit} {period_ms} AND {limit} {} UPTO {cost}", period_ms * 7),
             _ => format!("RES.WINDOW {key} {} {period_ms} COST {}", limit.min(100_000), cost.min(100_000)),
         };
-        let answer = numbers(&mut connection, &line);
-        assert!(answer[0] > 0, "{line}: {answer:?}");
+        let reply = numbers(&mut connection, &line);
+        assert!(reply[0] > 0, "{line}: {reply:?}");
         // The last number of each tier is its reset_after_ms; with AND the tiers follow the five.
-        let resets = if answer.len() == 5 { vec![answer[4]] } else { vec![answer[8], answer[12]] };
+        let resets = if reply.len() == 5 { vec![reply[4]] } else { vec![reply[8], reply[12]] };
         let debt_ends_ms = now_us / 1_000 + resets.into_iter().max().unwrap();
         let expires_ms = integer(&mut connection, &format!("PEXPIRETIME {key}"));
         assert!(expires_ms > debt_ends_ms, "{line}: expires at {expires_ms}, owes until {debt_ends_ms}");
@@ -98,7 +98,7 @@ fn scan_lists_limits_by_their_type() {
 }
 
 #[test]
-fn memory_usage_is_told_and_grows_with_the_value() {
+fn memory_usage_is_reported_and_grows_with_the_value() {
     let (_server, mut connection) = start_driven();
     let samples = fill_all(&mut connection);
     let usage = |connection: &mut redis::Connection, key: &str| integer(connection, &format!("MEMORY USAGE {key}"));
@@ -117,7 +117,7 @@ fn memory_usage_is_told_and_grows_with_the_value() {
 }
 
 #[test]
-fn every_tool_that_looks_at_a_key_can_look_at_a_limit() {
+fn every_tool_for_keys_can_look_at_limits() {
     let (_server, mut connection) = start_driven();
     let samples = fill_all(&mut connection);
     for sample in &samples {

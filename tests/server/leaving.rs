@@ -17,7 +17,7 @@ fn assert_nothing_left(connection: &mut Connection) {
     });
 }
 
-/// After `leave` the key answers as if it had never been used.
+/// After `leave` the key replies as if it had never been used.
 fn assert_fresh_after(leave: impl Fn(&mut Connection, &Sample)) {
     let (_server, mut connection) = start_driven();
     for sample in fill_all(&mut connection) {
@@ -130,8 +130,8 @@ fn fill_many(connection: &mut Connection) -> usize {
         }
         pipeline.cmd("RES.WINDOW").arg(format!("w:{batch}")).arg(100).arg("1h");
         let packed = pipeline.get_packed_pipeline();
-        let answers = connection.req_packed_commands(&packed, 0, pipeline.len()).expect("the server answers");
-        refused += answers.iter().filter(|answer| matches!(answer, Value::ServerError(_))).count();
+        let replies = connection.req_packed_commands(&packed, 0, pipeline.len()).expect("the server replies");
+        refused += replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).count();
     }
     refused
 }
@@ -161,7 +161,7 @@ fn evicted_limits_leave_a_sane_server() {
 }
 
 #[test]
-fn where_the_server_may_evict_no_new_limit_is_refused_for_memory() {
+fn where_the_server_may_evict_no_limit_is_refused() {
     let server = Server::fresh();
     let mut connection = server.connect();
     let used = info_number(&mut connection, "memory", "used_memory");

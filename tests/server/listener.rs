@@ -1,7 +1,7 @@
 //! A connection that only hears: notifications, invalidations and whatever else the server sends by itself.
 //!
-//! To know that nothing came one need not wait: what the server sent before it answers a PING arrives before that
-//! answer.
+//! To know that nothing came one need not wait: what the server sent before it replies to a PING arrives before that
+//! reply.
 
 use redis::{Connection, Value};
 use resil_harness::Server;
@@ -39,8 +39,8 @@ impl Listener {
     /// Reads again: an invalidation is sent once per read.
     pub fn reads(&mut self, line: &str) {
         self.send(line);
-        let answer = self.receive();
-        assert!(!matches!(answer, Value::Push { .. } | Value::ServerError(_)), "{line}: {answer:?}");
+        let reply = self.receive();
+        assert!(!matches!(reply, Value::Push { .. } | Value::ServerError(_)), "{line}: {reply:?}");
     }
 
     /// `(channel, message)` of every notification since the last time, its key space and database cut off:
@@ -86,7 +86,7 @@ impl Listener {
     }
 
     fn receive(&mut self) -> Value {
-        self.0.recv_response().expect("the server answers")
+        self.0.recv_response().expect("the server replies")
     }
 }
 

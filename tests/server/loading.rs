@@ -57,7 +57,7 @@ fn bad_arguments_refuse_to_load_and_the_log_says_which() {
 }
 
 #[test]
-fn a_server_with_bad_arguments_in_its_configuration_does_not_start() {
+fn a_server_with_bad_module_arguments_does_not_start() {
     let outcome = std::panic::catch_unwind(|| Server::start(Options::default().module_args(["window-limit-max", "x"])));
     let message = *outcome.unwrap_err().downcast::<String>().unwrap();
     assert!(message.contains("window-limit-max") && message.contains("ended with"), "{message}");
@@ -81,7 +81,7 @@ fn the_name_of_redis_cell_is_taken_only_if_wanted() {
 }
 
 #[test]
-fn the_clock_can_be_set_only_where_that_was_asked_for() {
+fn the_clock_can_be_set_only_on_request() {
     let server = Server::fresh();
     assert!(!knows(&mut server.connect(), "RES._CLOCK"));
     assert!(refusal(&mut server.connect(), "RES._CLOCK 1").contains("unknown command"));
@@ -104,7 +104,7 @@ fn loading_twice_is_refused_and_the_first_stays() {
 }
 
 #[test]
-fn the_module_cannot_be_unloaded_while_its_types_may_be_in_use() {
+fn the_module_cannot_be_unloaded_while_in_use() {
     let server = Server::fresh();
     let mut connection = server.connect();
     numbers(&mut connection, "RES.GCRA g 10 60s");
@@ -140,7 +140,7 @@ fn the_largest_window_can_be_configured_within_bounds() {
 }
 
 #[test]
-fn the_largest_window_can_be_set_at_load_and_the_configuration_file_wins() {
+fn the_largest_window_is_set_at_load_or_by_file() {
     let by_argument = Options::default().module_args(["window-limit-max", "50"]);
     let server = Server::start(by_argument.clone());
     assert!(outcome(&mut server.connect(), "CONFIG GET resil.window-limit-max").contains("50"));
@@ -150,7 +150,7 @@ fn the_largest_window_can_be_set_at_load_and_the_configuration_file_wins() {
 }
 
 #[test]
-fn a_window_filled_under_a_larger_maximum_stays_valid_under_a_smaller_one() {
+fn a_window_over_a_smaller_maximum_stays_valid() {
     let (_server, mut connection) = start_driven();
     numbers(&mut connection, "RES.WINDOW w 1000 60s COST 900");
     say(&mut connection, "CONFIG SET resil.window-limit-max 10");

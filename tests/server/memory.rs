@@ -1,4 +1,4 @@
-//! At maxmemory only what needs new memory is refused, and where limits can be evicted, somebody is told.
+//! At maxmemory only what needs new memory is refused, and where limits can be evicted, somebody is notified.
 
 use redis::Connection;
 use resil_harness::{Flavor, Server, eventually};
@@ -43,7 +43,7 @@ fn limits_that_exist_work_on_at_maxmemory() {
 }
 
 #[test]
-fn a_new_limit_is_refused_at_maxmemory_and_nothing_is_created() {
+fn a_new_limit_is_refused_at_maxmemory() {
     let (_server, mut connection) = start_driven();
     exhaust(&mut connection);
     assert_out_of_memory(&mut connection, "RES.GCRA new 10 60s", "new");
@@ -58,7 +58,7 @@ fn a_new_limit_is_refused_at_maxmemory_and_nothing_is_created() {
 }
 
 #[test]
-fn what_creates_nothing_answers_at_maxmemory_even_without_a_key() {
+fn what_creates_nothing_replies_at_maxmemory_even_without_a_key() {
     let (_server, mut connection) = start_driven();
     exhaust(&mut connection);
     assert_eq!(numbers(&mut connection, "RES.GCRA new 10 60s COST 11"), [0, 10, 10, -1, 0]);
@@ -72,7 +72,7 @@ fn what_creates_nothing_answers_at_maxmemory_even_without_a_key() {
 }
 
 #[test]
-fn several_keys_are_refused_together_if_one_of_them_would_be_new() {
+fn several_keys_are_refused_together_if_any_is_new() {
     let (_server, mut connection) = start_driven();
     numbers(&mut connection, "RES.GCRA old 10 60s COST 5");
     let before = digest(&mut connection, "old");
@@ -82,7 +82,7 @@ fn several_keys_are_refused_together_if_one_of_them_would_be_new() {
 }
 
 #[test]
-fn a_window_uses_what_it_has_at_maxmemory_and_grows_no_further() {
+fn a_window_grows_no_further_at_maxmemory() {
     let (_server, mut connection) = start_driven();
     let take_at = |connection: &mut Connection, us: i64| {
         set_clock(connection, START_US + us);
@@ -102,7 +102,7 @@ fn a_window_uses_what_it_has_at_maxmemory_and_grows_no_further() {
 }
 
 #[test]
-fn a_full_window_still_takes_at_the_instant_it_took_last() {
+fn a_full_window_takes_again_at_its_last_instant() {
     let (_server, mut connection) = start_driven();
     numbers(&mut connection, "RES.WINDOW w 1000 60s");
     exhaust(&mut connection);
@@ -120,7 +120,7 @@ fn a_full_window_still_takes_at_the_instant_it_took_last() {
 }
 
 #[test]
-fn a_breaker_that_exists_works_on_at_maxmemory_and_a_new_one_is_refused() {
+fn at_maxmemory_existing_breakers_work_and_new_are_refused() {
     let (_server, mut connection) = start_driven();
     say(&mut connection, "RES.BREAKER TALLY old 0 me 1 OK 1 FAIL 1");
     exhaust(&mut connection);
@@ -152,7 +152,7 @@ fn warnings(server: &Server) -> usize {
 }
 
 #[test]
-fn a_policy_that_may_evict_limits_is_warned_of_and_shown_until_it_is_set_back() {
+fn an_evicting_policy_is_warned_of_until_set_back() {
     let server = Server::fresh();
     let mut connection = server.connect();
     let risk = |connection: &mut Connection| info(connection, "resil", "resil_eviction_risk");
@@ -169,7 +169,7 @@ fn a_policy_that_may_evict_limits_is_warned_of_and_shown_until_it_is_set_back() 
 }
 
 #[test]
-fn a_policy_that_may_evict_limits_is_warned_of_at_load() {
+fn an_evicting_policy_is_warned_of_at_load() {
     let server = Server::start(driven().config("maxmemory-policy", "allkeys-lru"));
     assert_eq!((info(&mut server.connect(), "resil", "resil_eviction_risk").as_str(), warnings(&server)), ("1", 1));
 }

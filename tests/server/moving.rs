@@ -60,7 +60,7 @@ fn what_is_dumped_can_be_restored_under_any_name() {
 }
 
 #[test]
-fn a_limit_restored_without_expiry_gets_one_with_its_next_change() {
+fn a_limit_restored_without_expiry_gets_one() {
     let (_server, mut connection) = start_driven();
     let samples = fill_all(&mut connection);
     for sample in &samples {
@@ -76,7 +76,7 @@ fn a_limit_restored_without_expiry_gets_one_with_its_next_change() {
 }
 
 #[test]
-fn a_renamed_limit_keeps_its_state_and_leaves_a_fresh_bucket_behind() {
+fn a_renamed_limit_keeps_its_state() {
     let (_server, mut connection) = start_driven();
     for sample in fill_all(&mut connection) {
         say(&mut connection, &format!("RENAME {} renamed", sample.key));
@@ -124,6 +124,6 @@ fn migrated_limits_arrive_whole_and_are_gone_at_the_source() {
     }
     set_clock(&mut target, FILLED_US);
     for sample in &samples {
-        sample.assert_answers_like_twin_at(&mut target, &sample.key);
+        sample.assert_replies_like_twin_at(&mut target, &sample.key);
     }
 }

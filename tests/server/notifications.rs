@@ -71,7 +71,7 @@ fn every_change_is_notified_once_and_nothing_else_is() {
 }
 
 #[test]
-fn every_transition_of_a_breaker_is_published_once_and_nothing_else_is() {
+fn exactly_the_transitions_of_a_breaker_are_published() {
     let (server, mut connection) = start_driven();
     let mut listener = Listener::to_notifications(&server);
     let mut events = Listener::to_channel(&server, "resil:events");
@@ -85,9 +85,9 @@ fn every_transition_of_a_breaker_is_published_once_and_nothing_else_is() {
         assert_eq!(listener.notifications(), both_channels(&heard), "{line}");
         let messages: Vec<serde_json::Value> =
             events.messages().iter().map(|message| serde_json::from_str(message).expect("JSON")).collect();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             messages.iter().map(|message| (message["service"].as_str(), message["new"].as_str())).collect();
-        assert_eq!(told, entered.iter().map(|state| (Some("breaker"), Some(*state))).collect::<Vec<_>>(), "{line}");
+        assert_eq!(reported, entered.iter().map(|state| (Some("breaker"), Some(*state))).collect::<Vec<_>>(), "{line}");
     }
 }
 

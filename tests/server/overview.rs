@@ -160,7 +160,7 @@ fn lists_agree_with_a_scan_whatever_happens_to_keys() {
 }
 
 #[test]
-fn keys_that_stay_are_listed_once_while_others_come_and_go() {
+fn keys_that_stay_are_listed_exactly_once() {
     let server = Server::start(Options::default());
     let mut connection = server.connect();
     for number in 0..300 {
@@ -457,7 +457,7 @@ fn bytes_of_each_kind_are_about_what_memory_usage_says() {
 
 /// One step of a hostile operator's walk: what is done while a list is read.
 #[test]
-fn a_list_that_is_read_while_keys_are_flushed_swapped_and_renamed_ends() {
+fn a_list_ends_despite_flushes_swaps_and_renames() {
     let server = Server::start(Options::default().config("enable-debug-command", "yes"));
     let mut connection = server.connect();
     for way in ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1", "RENAME k150 other", "COPY k150 other", "DEBUG RELOAD"] {

@@ -7,7 +7,7 @@ use crate::overview::create;
 use crate::pages::page;
 
 #[test]
-fn what_a_list_cannot_take_is_refused_with_what_it_can() {
+fn a_refused_list_says_what_it_can_take() {
     let server = Server::start(Options::default());
     let mut connection = server.connect();
     ok(&mut connection, &create("LOCK", "k"));

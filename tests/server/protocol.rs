@@ -1,4 +1,4 @@
-//! The ways a client can speak: both protocols, transactions, scripts and long pipelines answer the same.
+//! The ways a client can speak: both protocols, transactions, scripts and long pipelines reply the same.
 
 use redis::{Connection, ConnectionLike, Value};
 use resil_harness::{Server, error_text, ok, reply};
@@ -32,24 +32,24 @@ const CALLS: &[&str] = &[
     "RES.GCRA",
 ];
 
-fn answers(connection: &mut Connection) -> Vec<String> {
+fn replies(connection: &mut Connection) -> Vec<String> {
     set_clock(connection, START_US);
     say(connection, "FLUSHALL");
     CALLS.iter().map(|line| outcome(connection, line)).collect()
 }
 
 #[test]
-fn both_protocols_give_the_same_answers() {
+fn both_protocols_give_the_same_replies() {
     let (server, mut connection) = start_driven();
-    let in_resp2 = answers(&mut connection);
-    assert_eq!(answers(&mut server.connect_resp3()), in_resp2);
-    assert!(in_resp2.iter().filter(|answer| answer.starts_with("array(")).count() >= CALLS.len() - 3);
+    let in_resp2 = replies(&mut connection);
+    assert_eq!(replies(&mut server.connect_resp3()), in_resp2);
+    assert!(in_resp2.iter().filter(|reply| reply.starts_with("array(")).count() >= CALLS.len() - 3);
 }
 
 #[test]
-fn a_transaction_gives_the_same_answers() {
+fn a_transaction_gives_the_same_replies() {
     let (_server, mut connection) = start_driven();
-    let alone: Vec<String> = answers(&mut connection);
+    let alone: Vec<String> = replies(&mut connection);
     say(&mut connection, "FLUSHALL");
     let mut packed = redis::cmd("MULTI").get_packed_command();
     for line in CALLS {
@@ -61,7 +61,7 @@ fn a_transaction_gives_the_same_answers() {
         packed.extend(command.get_packed_command());
     }
     packed.extend(redis::cmd("EXEC").get_packed_command());
-    let all = connection.req_packed_commands(&packed, CALLS.len() + 1, 1).expect("the server answers");
+    let all = connection.req_packed_commands(&packed, CALLS.len() + 1, 1).expect("the server replies");
     let Value::Array(together) = &all[0] else { panic!("EXEC gave {all:?}") };
     for ((line, alone), together) in CALLS.iter().zip(alone).zip(together) {
         let together = match together {
@@ -73,9 +73,9 @@ fn a_transaction_gives_the_same_answers() {
 }
 
 #[test]
-fn a_script_gets_the_same_answers() {
+fn a_script_gets_the_same_replies() {
     let (_server, mut connection) = start_driven();
-    let alone: Vec<String> = answers(&mut connection);
+    let alone: Vec<String> = replies(&mut connection);
     say(&mut connection, "FLUSHALL");
     for (line, alone) in CALLS.iter().zip(alone) {
         let mut words = vec!["EVAL", "return redis.call(unpack(ARGV))", "0"];
@@ -118,7 +118,7 @@ fn a_read_only_script_may_peek_and_may_not_take() {
 }
 
 #[test]
-fn a_transaction_that_watches_a_limit_fails_when_somebody_takes_from_it() {
+fn a_watched_limit_fails_the_transaction_when_taken_from() {
     let (server, mut connection) = start_driven();
     numbers(&mut connection, "RES.GCRA g 10 60s");
     say(&mut connection, "WATCH g");
@@ -146,9 +146,9 @@ fn a_pipeline_of_ten_thousand_is_answered_in_order() {
         pipeline.cmd("RES.GCRA").arg("g").arg(3_000).arg("1h");
         pipeline.cmd("RES.WINDOW").arg("w").arg(4_000).arg("1h");
     }
-    let answers: Vec<Vec<i64>> = pipeline.query(&mut connection).expect("all are answered");
-    assert_eq!(answers.len(), 10_000);
-    for (number, pair) in answers.chunks(2).enumerate() {
+    let replies: Vec<Vec<i64>> = pipeline.query(&mut connection).expect("all are answered");
+    assert_eq!(replies.len(), 10_000);
+    for (number, pair) in replies.chunks(2).enumerate() {
         let left = |capacity: i64| (capacity - number as i64 - 1).max(0);
         assert_eq!((pair[0][0], pair[0][2]), ((number < 3_000) as i64, left(3_000)), "call {number}");
         assert_eq!((pair[1][0], pair[1][2]), ((number < 4_000) as i64, left(4_000)), "call {number}");

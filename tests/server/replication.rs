@@ -83,7 +83,7 @@ fn each_change_travels_as_one_resolved_command() {
 }
 
 #[test]
-fn a_bucket_given_back_to_full_is_gone_on_both_sides() {
+fn a_bucket_given_back_full_is_gone_everywhere() {
     let (primary, replica, mut connection, mut on_replica) = pair();
     for (take, give_back) in [
         ("RES.GCRA k 10 60s COST 4", "RES.GCRA k 10 60s REFUND 4"),
@@ -142,7 +142,7 @@ fn a_replica_never_decides_with_its_own_clock() {
 }
 
 #[test]
-fn peeks_answer_on_a_replica_and_by_its_own_clock() {
+fn peeks_reply_on_a_replica_and_by_its_own_clock() {
     let (primary, replica, mut connection, mut on_replica) = pair();
     numbers(&mut connection, "RES.GCRA g 60 60s COST 60");
     numbers(&mut connection, "RES.WINDOW w 60 60s COST 60");
@@ -202,7 +202,7 @@ fn a_replica_of_a_replica_is_equal_too() {
 }
 
 #[test]
-fn a_replica_brings_back_from_its_own_file_what_it_was_sent() {
+fn a_replicas_own_file_brings_back_what_it_got() {
     let (primary, mut connection) = start_driven();
     let with_file: Options = driven().config("appendonly", "yes").config("appendfsync", "always");
     let mut replica = Server::replica_of(&primary, with_file.config("aof-use-rdb-preamble", "no"));
@@ -231,7 +231,7 @@ fn a_promoted_replica_goes_on_where_the_primary_stopped() {
 }
 
 #[test]
-fn a_caller_that_waits_for_a_replica_knows_that_it_has_the_change() {
+fn a_caller_can_wait_for_a_replica() {
     let (_primary, replica, mut connection, mut on_replica) = pair();
     replica.pause();
     numbers(&mut connection, "RES.GCRA g 10 60s");

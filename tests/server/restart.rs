@@ -46,7 +46,7 @@ fn every_kind_of_limit_survives_debug_reload() {
 }
 
 #[test]
-fn a_kill_loses_nothing_that_the_append_only_file_was_given() {
+fn a_kill_loses_nothing_the_append_only_file_has() {
     let mut server = Server::start(with_file());
     let samples = fill_all(&mut server.connect());
     server.restart_after_kill();
@@ -126,12 +126,12 @@ fn time_spent_down_refills_a_bucket_that_was_saved() {
 }
 
 #[test]
-fn time_spent_down_refills_a_bucket_that_comes_from_a_file() {
+fn time_spent_down_refills_a_files_bucket() {
     twenty_seconds_down(with_file().config("aof-use-rdb-preamble", "no"), Server::restart_after_kill);
 }
 
 #[test]
-fn a_key_given_back_to_full_does_not_come_back_from_a_file() {
+fn a_key_given_back_full_stays_gone() {
     let mut server = Server::start(with_file());
     let mut connection = server.connect();
     set_clock(&mut connection, START_US);
@@ -150,7 +150,7 @@ fn growing_file(server: &Server) -> PathBuf {
 }
 
 #[test]
-fn a_file_torn_in_its_last_change_loses_that_change_only() {
+fn a_torn_file_loses_only_its_last_change() {
     let mut server = Server::start(with_file());
     let mut connection = server.connect();
     set_clock(&mut connection, START_US);
@@ -168,7 +168,7 @@ fn a_file_torn_in_its_last_change_loses_that_change_only() {
 }
 
 #[test]
-fn changes_of_a_later_version_are_passed_over_logged_and_counted() {
+fn changes_of_later_versions_are_skipped_logged_and_counted() {
     let mut server = Server::start(with_file());
     let mut connection = server.connect();
     set_clock(&mut connection, START_US);

@@ -26,7 +26,7 @@ const RETIMED: &[&[&str]] = &[
 const TWINS: u32 = 9;
 
 #[test]
-fn a_users_expiry_changes_nothing_but_the_time_and_the_next_change_undoes_it() {
+fn a_users_expiry_lasts_until_the_next_change() {
     for retime in RETIMED {
         let (_server, mut connection) = start_driven();
         let samples = fill_all(&mut connection);
@@ -41,8 +41,8 @@ fn a_users_expiry_changes_nothing_but_the_time_and_the_next_change_undoes_it() {
             set_clock(&mut connection, START_US + 600_000_000);
             for Sample { key, kind, .. } in &samples {
                 let ask = |connection: &mut Connection| {
-                    let answer = say(connection, &kind.ask.replace("{}", key));
-                    (answer, integer(connection, &format!("PEXPIRETIME {key}")))
+                    let reply = say(connection, &kind.ask.replace("{}", key));
+                    (reply, integer(connection, &format!("PEXPIRETIME {key}")))
                 };
                 let touched = ask(&mut connection);
                 say(&mut connection, &format!("SELECT {TWINS}"));
@@ -65,7 +65,7 @@ const UNMOVING: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn even_a_change_that_would_not_move_the_expiry_undoes_a_users() {
+fn even_a_change_without_expiry_undoes_a_users() {
     for retime in RETIMED {
         let (_server, mut connection) = start_driven();
         let change = |connection: &mut Connection, (key, line): &(&str, &str), number: u32| {
@@ -85,7 +85,7 @@ fn even_a_change_that_would_not_move_the_expiry_undoes_a_users() {
 }
 
 #[test]
-fn a_limit_renamed_without_being_retimed_gets_the_expiry_of_its_new_name() {
+fn a_renamed_limit_gets_its_new_names_expiry() {
     let (_server, mut connection) = start_driven();
     for (key, line) in UNMOVING {
         say(&mut connection, &line.replace("{}", "old").replace("{n}", "1"));
@@ -124,7 +124,7 @@ fn a_users_expiry_is_undone_on_a_replica_too() {
 }
 
 #[test]
-fn a_users_expiry_that_came_with_a_snapshot_is_undone_too() {
+fn a_users_expiry_from_a_snapshot_is_undone() {
     for retime in PLAIN_RETIMES {
         let (primary, mut connection) = start_driven();
         for (key, line) in UNMOVING {
@@ -141,7 +141,7 @@ fn a_users_expiry_that_came_with_a_snapshot_is_undone_too() {
 }
 
 #[test]
-fn a_users_expiry_that_was_undone_stays_undone_when_the_file_is_read() {
+fn an_undone_expiry_stays_undone_after_a_load() {
     for retime in PLAIN_RETIMES {
         let with_file = driven().config("appendonly", "yes").config("appendfsync", "always");
         let mut server = Server::start(with_file);

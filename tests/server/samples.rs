@@ -1,7 +1,7 @@
 //! One key of every form a value can take, and what each must still be and do after whatever befell it.
 //!
 //! The future of a key is read off a twin: a key filled in the same way at the same driven instants, and then asked
-//! ahead of time. A value that keeps the digest and answers like the twin has lost nothing.
+//! ahead of time. A value that keeps the digest and replies like the twin has lost nothing.
 
 use redis::{Connection, Value};
 
@@ -157,18 +157,18 @@ impl Sample {
         assert_eq!(expires_at_ms, self.expires_at_ms, "the expiry of {name} changed");
     }
 
-    /// The same, and every later answer is the one the twin gave. The key is used up by it.
+    /// The same, and every later reply is the one the twin gave. The key is used up by it.
     #[track_caller]
     pub fn assert_lives_on_at(&self, connection: &mut Connection, key: &str) {
         self.assert_same_at(connection, key);
-        self.assert_answers_like_twin_at(connection, key);
+        self.assert_replies_like_twin_at(connection, key);
     }
 
-    /// Every later answer is the one the twin gave. The key is used up by it.
+    /// Every later reply is the one the twin gave. The key is used up by it.
     #[track_caller]
-    pub fn assert_answers_like_twin_at(&self, connection: &mut Connection, key: &str) {
+    pub fn assert_replies_like_twin_at(&self, connection: &mut Connection, key: &str) {
         let future = ask_ahead(connection, self.kind, key);
-        assert_eq!(future, self.future, "{} answers differently", self.kind.name);
+        assert_eq!(future, self.future, "{} replies differently", self.kind.name);
         set_clock(connection, FILLED_US);
     }
 }

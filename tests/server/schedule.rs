@@ -117,7 +117,7 @@ fn play(dice: &mut Dice, connection: &mut Connection, now_us: &mut i64) -> Strin
 }
 
 #[test]
-fn after_a_long_random_schedule_primary_replica_and_file_are_equal() {
+fn after_random_schedules_all_copies_are_equal() {
     let mut dice = Dice::thrown();
     let mut primary = Server::start(driven());
     let mut connection = primary.connect();

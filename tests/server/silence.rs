@@ -118,8 +118,8 @@ fn what_changes_nothing_is_not_replicated() {
     let offset = |connection: &mut Connection| info_number(connection, "replication", "master_repl_offset");
     for line in CHANGES_NOTHING {
         let before = offset(&mut connection);
-        let answer = outcome(&mut connection, line);
-        assert_eq!(offset(&mut connection), before, "{line}: {answer}");
+        let reply = outcome(&mut connection, line);
+        assert_eq!(offset(&mut connection), before, "{line}: {reply}");
     }
     let before = offset(&mut connection);
     numbers(&mut connection, "RES.GCRA half 10 60s");
@@ -132,8 +132,8 @@ fn what_changes_nothing_is_not_written_to_the_file() {
     let size = |connection: &mut Connection| info_number(connection, "persistence", "aof_current_size");
     for line in CHANGES_NOTHING {
         let before = size(&mut connection);
-        let answer = outcome(&mut connection, line);
-        assert_eq!(size(&mut connection), before, "{line}: {answer}");
+        let reply = outcome(&mut connection, line);
+        assert_eq!(size(&mut connection), before, "{line}: {reply}");
     }
     let before = size(&mut connection);
     numbers(&mut connection, "RES.GCRA half 10 60s");
@@ -145,14 +145,14 @@ fn dirt_is_counted_only_for_changes(options: Options) {
     let dirt = |connection: &mut Connection| info_number(connection, "persistence", "rdb_changes_since_last_save");
     for line in CHANGES_NOTHING {
         let before = dirt(&mut connection);
-        let answer = outcome(&mut connection, line);
-        assert_eq!(dirt(&mut connection), before, "{line}: {answer}");
+        let reply = outcome(&mut connection, line);
+        assert_eq!(dirt(&mut connection), before, "{line}: {reply}");
     }
     for line in CHANGES_HALF {
         prepare(&mut connection);
         let before = dirt(&mut connection);
-        let answer = outcome(&mut connection, line);
-        assert!(dirt(&mut connection) > before, "{line}: {answer}");
+        let reply = outcome(&mut connection, line);
+        assert!(dirt(&mut connection) > before, "{line}: {reply}");
     }
 }
 
@@ -162,7 +162,7 @@ fn only_changes_count_towards_the_next_snapshot() {
 }
 
 #[test]
-fn only_changes_count_towards_the_next_snapshot_while_a_file_is_written() {
+fn snapshots_count_only_changes_while_a_file_is_written() {
     dirt_is_counted_only_for_changes(driven().config("appendonly", "yes"));
 }
 
@@ -177,7 +177,7 @@ fn transaction_survives(server: &Server, line: &str) -> bool {
 }
 
 #[test]
-fn what_changes_nothing_breaks_no_watch_and_what_changes_something_does() {
+fn only_calls_that_change_something_break_a_watch() {
     let (server, mut connection) = prepared(driven());
     for line in CHANGES_NOTHING {
         assert!(transaction_survives(&server, line), "{line} broke a WATCH");
@@ -190,7 +190,7 @@ fn what_changes_nothing_breaks_no_watch_and_what_changes_something_does() {
 }
 
 #[test]
-fn what_changes_nothing_invalidates_no_cache_and_what_changes_something_does_once() {
+fn only_changes_invalidate_caches_and_each_once() {
     let (server, mut connection) = prepared(driven());
     let peek = "RES.GCRA.PEEK half 10 60s";
     let mut cache = Listener::to_invalidations_of(&server, peek);
@@ -217,8 +217,8 @@ fn what_changes_nothing_notifies_nobody() {
     let (server, mut connection) = prepared(driven());
     let mut listener = Listener::to_notifications(&server);
     for line in CHANGES_NOTHING {
-        let answer = outcome(&mut connection, line);
+        let reply = outcome(&mut connection, line);
         let heard = listener.notifications();
-        assert!(heard.is_empty(), "{line} ({answer}) notified {heard:?}");
+        assert!(heard.is_empty(), "{line} ({reply}) notified {heard:?}");
     }
 }

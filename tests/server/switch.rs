@@ -29,7 +29,7 @@ fn a_replica_that_joins_under_load_ends_equal() {
 }
 
 #[test]
-fn a_replica_that_waits_for_its_snapshot_to_begin_ends_equal() {
+fn a_replica_that_waits_for_its_snapshot_ends_equal() {
     let options = driven().config("repl-diskless-sync-delay", "1");
     replicas_join_under_load(options.clone(), options);
 }
@@ -41,12 +41,12 @@ fn a_replica_that_gets_a_snapshot_from_disk_ends_equal() {
 }
 
 #[test]
-fn a_replica_that_loads_its_snapshot_beside_its_old_data_ends_equal() {
+fn a_replica_that_keeps_old_data_meanwhile_ends_equal() {
     replicas_join_under_load(driven(), driven().config("repl-diskless-load", "swapdb"));
 }
 
 #[test]
-fn a_replica_that_gets_snapshot_and_stream_side_by_side_ends_equal() {
+fn a_replica_with_snapshot_and_stream_together_ends_equal() {
     let server = Server::start(driven());
     let names = ["dual-channel-replication-enabled", "repl-rdb-channel"];
     let supported = names.iter().find(|name| {
@@ -62,7 +62,7 @@ fn a_replica_that_gets_snapshot_and_stream_side_by_side_ends_equal() {
 }
 
 #[test]
-fn a_replica_that_joins_while_a_snapshot_is_being_saved_ends_equal() {
+fn a_replica_that_joins_during_a_save_ends_equal() {
     let primary = Server::start(driven().config("repl-diskless-sync", "no"));
     let traffic = Traffic::on(&primary);
     // Half a second for the hundred keys and more that are there.
@@ -97,7 +97,7 @@ fn a_file_switched_on_under_load_brings_everything_back() {
 }
 
 #[test]
-fn a_file_switched_off_and_on_again_under_load_brings_everything_back() {
+fn a_file_switched_under_load_brings_everything_back() {
     let mut server = Server::start(driven().config("appendonly", "yes"));
     let traffic = Traffic::on(&server);
     say(&mut server.connect(), "CONFIG SET appendonly no");
@@ -109,7 +109,7 @@ fn a_file_switched_off_and_on_again_under_load_brings_everything_back() {
 }
 
 #[test]
-fn a_file_switched_on_while_a_snapshot_is_being_saved_brings_everything_back() {
+fn a_file_switched_on_during_a_save_brings_everything() {
     let mut server = Server::start(driven());
     let traffic = Traffic::on(&server);
     say(&mut server.connect(), "CONFIG SET rdb-key-save-delay 4000");
@@ -123,7 +123,7 @@ fn a_file_switched_on_while_a_snapshot_is_being_saved_brings_everything_back() {
 }
 
 #[test]
-fn a_promoted_replica_spells_out_its_changes_to_those_who_stay() {
+fn a_promoted_replica_spells_out_changes_to_others() {
     let primary = Server::start(driven());
     let middle = Server::replica_of(&primary, driven());
     let last = Server::replica_of(&middle, driven());
@@ -144,7 +144,7 @@ fn a_promoted_replica_spells_out_its_changes_to_those_who_stay() {
 }
 
 #[test]
-fn a_sibling_that_follows_a_promoted_replica_catches_up_from_its_backlog() {
+fn a_promoted_replicas_sibling_catches_up_from_backlog() {
     let mut primary = Server::start(driven());
     let heir = Server::replica_of(&primary, driven());
     let sibling = Server::replica_of(&primary, driven());
@@ -164,7 +164,7 @@ fn a_sibling_that_follows_a_promoted_replica_catches_up_from_its_backlog() {
 }
 
 #[test]
-fn a_promoted_replica_that_nobody_follows_is_ready_for_one_who_does() {
+fn a_promoted_replica_without_followers_is_ready_for_one() {
     let mut primary = Server::start(driven());
     let replica = Server::replica_of(&primary, driven());
     primary.kill9();
@@ -178,7 +178,7 @@ fn a_promoted_replica_that_nobody_follows_is_ready_for_one_who_does() {
 }
 
 #[test]
-fn a_replica_that_was_away_a_moment_catches_up_from_the_backlog() {
+fn a_briefly_absent_replica_catches_up_from_the_backlog() {
     let primary = Server::start(driven());
     let mut replica = Server::replica_of(&primary, driven());
     replica.terminate();
@@ -196,7 +196,7 @@ fn log_has(server: &Server, text: &str) -> bool {
 }
 
 #[test]
-fn a_replica_that_comes_back_after_the_backlog_was_let_go_ends_equal() {
+fn a_replica_that_returns_without_backlog_ends_equal() {
     let primary = Server::start(driven().config("repl-backlog-ttl", "1"));
     let mut replica = Server::replica_of(&primary, driven());
     replica.terminate();

@@ -1,4 +1,4 @@
-//! Clients that keep changing limits of every kind until they are told to stop. They drive the clock of their server
+//! Clients that keep changing limits of every kind until they are asked to stop. They drive the clock of their server
 //! too, so that no key expires while it is looked at.
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Traffic {
         eventually("traffic flows", SOON, || self.calls.load(Relaxed) >= enough);
     }
 
-    /// Stops and waits for the last answer.
+    /// Stops and waits for the last reply.
     pub fn stop(self) {
         self.stopped.store(true, Relaxed);
         for client in self.clients {

@@ -1,4 +1,4 @@
-//! Foreign keys: every command answers WRONGTYPE, and nothing changes on either side.
+//! Foreign keys: every command replies WRONGTYPE, and nothing changes on either side.
 
 use redis::Connection;
 
@@ -54,7 +54,7 @@ fn assert_wrong_type_and_unchanged(connection: &mut Connection, line: &str, key:
 }
 
 #[test]
-fn a_foreign_key_is_answered_wrongtype_and_left_as_it_is() {
+fn a_foreign_key_gets_wrongtype_and_stays() {
     let (_server, mut connection) = start_driven();
     for (key, make) in FOREIGN {
         say(&mut connection, &make.replace("{}", key));
@@ -109,7 +109,7 @@ fn the_servers_own_commands_find_a_limit_the_wrong_type() {
 }
 
 #[test]
-fn what_redis_cell_left_is_taken_over_by_cl_throttle_alone() {
+fn only_cl_throttle_takes_over_what_redis_cell_left() {
     let (_server, mut connection) = start_driven();
     // Eight of sixteen cells of two seconds each are owed: its theoretical arrival time, in nanoseconds.
     let tat_ns = (crate::driven::START_US + 16 * crate::driven::SECOND_US) * 1_000;

@@ -203,7 +203,7 @@ pub struct Seen {
     pub replies: BTreeMap<String, serde_json::Value>,
 }
 
-/// A reply as JSON. Maps become objects, so that further fields can be told from changed ones.
+/// A reply as JSON. Maps become objects, so that further fields can be distinguished from changed ones.
 pub fn shown(value: Value) -> serde_json::Value {
     match value {
         Value::Nil => serde_json::Value::Null,

@@ -1,4 +1,4 @@
-//! What a hand-over and a place in the queue cost the server, in time of its main thread.
+//! What a hand-over and a position in the queue cost the server, in time of its main thread.
 //!
 //! The servers that are compared are used in turns, and the medians are compared: a machine that is busy with something else slows
 //! both.
@@ -32,7 +32,7 @@ impl Queue {
         Self { server, main, clients, holder: 0, waiters }
     }
 
-    /// One releases, in one pipeline with nine others, and its successor is told. How long one of them took the server.
+    /// One releases, in one pipeline with nine others, and its successor is notified. How long one of them took the server.
     fn hand_over(&mut self) -> Duration {
         let releases: Vec<String> =
             (0..BATCH).map(|number| format!("RES.LOCK RELEASE k w{}", self.holder + number)).collect();
@@ -67,7 +67,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 #[test]
-fn a_hand_over_with_100_000_waiters_costs_at_most_twice_one_with_ten() {
+fn a_hand_over_with_many_waiters_costs_twice_at_most() {
     let (mut few, mut many) = (Queue::of(BATCH), Queue::of(100_000));
     let both = (0..ROUNDS).map(|_| (few.hand_over(), many.hand_over()));
     let (of_few, of_many): (Vec<_>, Vec<_>) = both.unzip();
@@ -103,6 +103,6 @@ fn to_queue_costs_at_most_twice_what_a_grant_costs() {
     });
     let (granted, queued): (Vec<_>, Vec<_>) = both.unzip();
     let (granted, queued) = (median(granted), median(queued));
-    println!("a grant: {granted:?}, a place in the queue: {queued:?} of the server");
+    println!("a grant: {granted:?}, a position in the queue: {queued:?} of the server");
     assert!(queued <= 2 * granted, "{queued:?} beside {granted:?}");
 }

@@ -49,18 +49,18 @@ fn all_ended(connection: &mut Connection) {
     eventually("nobody waits", SOON * 3, || waiters(connection) == 0);
 }
 
-/// All of them have been told, each once.
-fn all_told(clients: &mut [AsyncClient], count: usize) {
-    let mut told = 0;
-    eventually("all were told", SOON * 3, || {
+/// All of them have been notified, each once.
+fn all_notified(clients: &mut [AsyncClient], count: usize) {
+    let mut reported = 0;
+    eventually("all were reported", SOON * 3, || {
         for client in clients.iter_mut() {
             client.poll();
-            told += client.take_late().len();
+            reported += client.take_late().len();
         }
-        told >= count
+        reported >= count
     });
     clients.iter_mut().for_each(AsyncClient::is_silent);
-    assert_eq!(told, count);
+    assert_eq!(reported, count);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_hundred_thousand_waiters_cost_at_most_400_bytes_each() {
 }
 
 #[test]
-fn the_close_of_a_connection_with_ten_thousand_waiters_is_no_stall() {
+fn closing_ten_thousand_waiters_is_no_stall() {
     let count = size(40_000, 100_000);
     for keys in [1, count] {
         let ours = || {
@@ -114,7 +114,7 @@ fn the_close_of_a_connection_with_ten_thousand_waiters_is_no_stall() {
 }
 
 #[test]
-fn a_release_beside_the_close_of_many_waiters_is_no_stall() {
+fn a_release_beside_many_closing_waiters_is_no_stall() {
     let count = size(20_000, 90_000);
     let ours = || {
         let server = our_server();
@@ -125,7 +125,7 @@ fn a_release_beside_the_close_of_many_waiters_is_no_stall() {
         during(&server, |connection| {
             drop(clients);
             connection.say("RES.LOCK RELEASE k holder");
-            assert_eq!(last.told(), "last GRANTED");
+            assert_eq!(last.notified(), "last GRANTED");
             all_ended(connection);
         })
     };
@@ -143,7 +143,7 @@ fn ends(hold: &str, wait: &str, end: &str) {
             connection.say(end);
             all_ended(connection);
         });
-        all_told(&mut clients, count);
+        all_notified(&mut clients, count);
         longest
     };
     compare(&format!("{end} with {count} asynchronous waiters"), || Duration::ZERO, ours);
@@ -152,17 +152,17 @@ fn ends(hold: &str, wait: &str, end: &str) {
 const LOCK: &str = "RES.LOCK ACQUIRE k holder 10000s";
 
 #[test]
-fn the_release_of_a_lock_for_many_asynchronous_readers_is_no_stall() {
+fn a_release_for_many_asynchronous_readers_is_no_stall() {
     ends(LOCK, "RES.LOCK ACQUIRE k OWNER 10000s SHARED WAIT 500s", "RES.LOCK RELEASE k holder");
 }
 
 #[test]
-fn the_deletion_of_a_lock_with_many_asynchronous_readers_is_no_stall() {
+fn deleting_a_lock_with_many_asynchronous_readers_is_no_stall() {
     ends(LOCK, "RES.LOCK ACQUIRE k OWNER 10000s SHARED WAIT 500s", "DEL k");
 }
 
 #[test]
-fn a_text_over_a_lock_with_many_asynchronous_waiters_is_no_stall() {
+fn a_text_over_many_asynchronous_waiters_is_no_stall() {
     ends(LOCK, "RES.LOCK ACQUIRE k OWNER 10000s WAIT 500s", "SET k text");
 }
 
@@ -184,7 +184,7 @@ fn a_result_for_many_asynchronous_duplicates_is_no_stall() {
 }
 
 #[test]
-fn the_end_of_many_asynchronous_waits_at_one_instant_is_no_stall() {
+fn many_asynchronous_waits_ending_together_are_no_stall() {
     let count = size(20_000, 100_000);
     let ours = || {
         let server = Server::start(driven().measured());
@@ -196,7 +196,7 @@ fn the_end_of_many_asynchronous_waits_at_one_instant_is_no_stall() {
             connection.clock_at_ms(500_000);
             all_ended(connection);
         });
-        all_told(&mut clients, count);
+        all_notified(&mut clients, count);
         longest
     };
     compare("the end of many waits", || Duration::ZERO, ours);

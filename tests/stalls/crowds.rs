@@ -69,7 +69,7 @@ fn with_readers(what: &str, act: impl Fn(&mut Connection, usize)) {
 }
 
 #[test]
-fn a_lock_of_many_readers_that_is_deleted_is_no_stall() {
+fn deleting_a_lock_of_many_readers_is_no_stall() {
     with_readers("DEL of one key", |connection, count| {
         connection.say("DEL k");
         all_lost(connection, count);
@@ -77,7 +77,7 @@ fn a_lock_of_many_readers_that_is_deleted_is_no_stall() {
 }
 
 #[test]
-fn a_lock_of_many_readers_that_is_renamed_is_no_stall() {
+fn renaming_a_lock_of_many_readers_is_no_stall() {
     with_readers("RENAME", |connection, count| {
         connection.say("RENAME k other");
         assert_eq!(connection.integer("RES.LOCK CHECK other reader7"), 1, "they have it under its new name");
@@ -90,7 +90,7 @@ fn a_lock_of_many_readers_that_is_renamed_is_no_stall() {
 }
 
 #[test]
-fn a_part_of_very_many_readers_is_shown_without_a_stall() {
+fn showing_a_part_of_many_readers_is_no_stall() {
     with_readers("INFO", |connection, count| {
         for _ in 0..20 {
             let shown = crate::scene::shown(&connection.say("RES.LOCK INFO k LIMIT 10"));
@@ -119,7 +119,7 @@ fn a_release_that_wakes_many_is_no_stall() {
 }
 
 #[test]
-fn a_text_over_a_key_with_many_waiters_is_no_stall() {
+fn a_text_over_many_waiters_is_no_stall() {
     allow_many_files();
     let count = size(2_000, 18_000);
     let ours = || {

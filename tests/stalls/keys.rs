@@ -33,7 +33,7 @@ fn a_flush_of_many_leases_is_no_stall() {
 }
 
 #[test]
-fn a_flush_in_the_background_of_many_leases_is_no_stall() {
+fn a_background_flush_of_many_leases_is_no_stall() {
     let count = size(100_000, 1_000_000);
     with_keys("FLUSHALL ASYNC", count, true, |connection| drop(connection.say("FLUSHALL ASYNC")));
 }

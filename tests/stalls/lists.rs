@@ -71,7 +71,7 @@ fn no_such_state(kind: &str) -> &'static [&'static str] {
 
 /// The time of a call is that of the server's main thread on a processor, from reading the command until the reply is written.
 #[test]
-fn no_list_and_no_ranking_takes_a_millisecond_beside_many_keys() {
+fn no_list_takes_a_millisecond_beside_many_keys() {
     let server = our_server();
     let (pid, mut connection) = (server.pid(), server.connect());
     plain_keys(&server, size(100_000, 1_000_000));

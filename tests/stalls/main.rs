@@ -1,7 +1,7 @@
 //! Nothing that the module does holds the server's only thread for more than 5 ms beyond what the server itself needs for as
 //! many plain keys.
 //!
-//! A pinger asks all the while and notes how much time the server's main thread spent *on a processor* between two answers:
+//! A pinger asks all the while and notes how much time the server's main thread spent *on a processor* between two replies:
 //! a machine that is busy with something else does not count. The same is done with plain keys on a server without the
 //! module. Each figure is the best of a few tries.
 //!

@@ -1,4 +1,4 @@
-//! Asks a server again and again, and notes the longest stretch of its main thread between two answers.
+//! Asks a server again and again, and notes the longest stretch of its main thread between two replies.
 
 use std::fs;
 use std::sync::Arc;
@@ -44,11 +44,11 @@ impl Pinger {
         eventually("pings are answered", SOON * 3, || self.pings.load(SeqCst) > before + 5);
     }
 
-    /// The longest stretch between two answers.
+    /// The longest stretch between two replies.
     pub fn longest(self) -> Duration {
         self.a_few_more();
         self.stop.store(true, SeqCst);
-        self.thread.join().expect("the server answers all the while")
+        self.thread.join().expect("the server replies all the while")
     }
 }
 

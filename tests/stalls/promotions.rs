@@ -29,7 +29,7 @@ fn promote(connection: &mut Connection) {
 }
 
 #[test]
-fn a_promotion_with_many_leases_of_one_ledger_is_no_stall() {
+fn a_promotion_with_many_leases_is_no_stall() {
     let count = size(100_000, 100_000);
     let ours = || {
         let (mut primary, mut here, replica) = pair();

@@ -17,7 +17,7 @@ fn share_of_a_core(server: &Server, time: Duration) -> f64 {
 }
 
 #[test]
-fn the_close_of_a_connection_with_many_leases_is_no_stall() {
+fn closing_a_connection_with_many_leases_is_no_stall() {
     let count = size(40_000, 200_000);
     // As many plain keys, let go by their owner at once.
     let plain = || {
@@ -56,7 +56,7 @@ fn many_short_bound_leases_of_a_living_connection_cost_little() {
 }
 
 #[test]
-fn the_close_of_a_connection_with_many_readers_of_one_lock_is_no_stall() {
+fn closing_many_readers_of_one_lock_is_no_stall() {
     let count = size(20_000, 50_000);
     for grace in ["", " GRACE 50ms"] {
         let ours = || {
@@ -74,7 +74,7 @@ fn the_close_of_a_connection_with_many_readers_of_one_lock_is_no_stall() {
 }
 
 #[test]
-fn the_close_of_a_connection_with_many_messages_is_no_stall() {
+fn closing_a_connection_with_many_messages_is_no_stall() {
     let count = size(20_000, 50_000);
     for (crashes, grace) in [(1, ""), (3, ""), (1, " GRACE 50ms")] {
         let ours = || {
@@ -109,7 +109,7 @@ pub fn dlq(connection: &mut redis::Connection, place: &str) -> usize {
 }
 
 #[test]
-fn a_clock_that_jumps_over_many_bound_leases_is_no_stall() {
+fn a_clock_jump_over_many_leases_is_no_stall() {
     let count = size(40_000, 200_000);
     let ours = || {
         let server = Server::start(driven().measured());

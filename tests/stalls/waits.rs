@@ -120,7 +120,7 @@ fn a_clock_set_back_under_many_waiters_is_no_stall() {
 }
 
 #[test]
-fn a_larger_max_is_not_refused_while_very_many_are_served_before_it() {
+fn a_larger_max_is_not_refused_while_many_are_served() {
     allow_many_files();
     let (server, count) = (our_server(), 1_500);
     let mut main = server.connect();

@@ -89,7 +89,7 @@ const COMMANDS: &str = "module/src/commands/";
 
 /// docs/architecture.md lists the files on the way of a waiting ACQUIRE, in order: it stays short, and true.
 #[test]
-fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
+fn the_way_of_a_waiting_acquire_takes_sixteen_files() {
     let page = read(Path::new("docs/architecture.md"));
     let (_, way) = page.split_once("### The way of RES.LOCK ACQUIRE").expect("the page has the way");
     let way = way.split("\n### ").next().unwrap_or_default();
@@ -117,7 +117,7 @@ fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
 
 /// docs/adding-a-command.md counts files: as many as it lists, at most so many, and those to edit are there.
 #[test]
-fn adding_a_command_is_at_most_25_files_of_which_8_are_edits() {
+fn adding_a_command_takes_25_files_and_8_edits() {
     let page = read(Path::new("docs/adding-a-command.md"));
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let cells: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();

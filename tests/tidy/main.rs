@@ -8,5 +8,6 @@ mod api;
 mod crates;
 mod debts;
 mod documents;
+mod names;
 mod source;
 mod words;

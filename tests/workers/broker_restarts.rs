@@ -13,7 +13,7 @@ use crate::scene::{LedgerServer, RunningWorker, Seen, eventually};
 const BOUND: Duration = Duration::from_secs(60);
 /// How many are handled before the broker dies.
 const HANDLED_BEFORE: usize = 3;
-/// After the broker answers again.
+/// After the broker replies again.
 const RECOVERY: Duration = Duration::from_secs(15);
 
 /// Once they are declared, and a crash forgets none of them.

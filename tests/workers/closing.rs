@@ -172,22 +172,22 @@ async fn waiting_worker(
 }
 
 /// Collects what is said of the broker of `place` while the result is kept.
-fn news_of(place: &AtRabbit) -> (Seen, impl Drop + use<>) {
-    let (news, address) = (Seen::default(), format!("127.0.0.1:{}", place.relay.port()));
-    let told = news.clone();
+fn notices_of(place: &AtRabbit) -> (Seen, impl Drop + use<>) {
+    let (notices, address) = (Seen::default(), format!("127.0.0.1:{}", place.relay.port()));
+    let reported = notices.clone();
     let hooks = Hooks::new().on_away(move |at, reason| {
         if at == address {
-            told.add(reason);
+            reported.add(reason);
         }
     });
-    (news, hooks.install())
+    (notices, hooks.install())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordinary_stop_is_no_news_of_a_broker() {
+async fn an_ordinary_stop_says_nothing_of_a_broker() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
-    let (news, _kept) = news_of(&place);
+    let (notices, _kept) = notices_of(&place);
     for _ in 0..5 {
         let (began, gate) = (Seen::default(), Arc::new(Semaphore::new(1)));
         let running = waiting_worker(&ledger, place.settings.clone(), &began, &gate).await;
@@ -196,7 +196,7 @@ async fn an_ordinary_stop_is_no_news_of_a_broker() {
         let report = running.stop().await;
         assert_eq!((report.done, report.unsettled), (1, 0), "{report:?}");
     }
-    assert_eq!(news.all(), Vec::<String>::new(), "nothing was away");
+    assert_eq!(notices.all(), Vec::<String>::new(), "nothing was away");
 }
 
 async fn consumers(connection: &lapin::Connection, queue: &str) -> u32 {
@@ -207,7 +207,7 @@ async fn consumers(connection: &lapin::Connection, queue: &str) -> u32 {
     found.map_or(0, |found| found.consumer_count())
 }
 
-/// Handlers that end some time after their worker was told to stop. What became of their messages, and how many are left.
+/// Handlers that end some time after their worker was asked to stop. What became of their messages, and how many are left.
 async fn drained(place: &AtRabbit, ledger: &LedgerServer, disturb: impl FnOnce()) -> (WorkerReport, usize) {
     const HANDLERS: u16 = 50;
     let filled = queue_with(place, HANDLERS).await;
@@ -239,20 +239,20 @@ async fn what_drains_is_settled_though_its_broker_is_far_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_drains_is_settled_though_another_connection_of_it_is_silent() {
+async fn a_drain_settles_despite_another_silent_connection() {
     let ledger = LedgerServer::start();
     for round in 1..=2 {
         let place = AtRabbit::new(&ledger).await;
-        let (news, _kept) = news_of(&place);
+        let (notices, _kept) = notices_of(&place);
         // That of what the broker gave up is the last one that a worker makes.
         let (report, left) = drained(&place, &ledger, || place.relay.freeze_the_latest()).await;
         assert_eq!((report.done, report.unsettled, left), (50, 0, 0), "round {round}: {report:?}");
-        assert_eq!(news.all(), Vec::<String>::new(), "nothing was away");
+        assert_eq!(notices.all(), Vec::<String>::new(), "nothing was away");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_drains_takes_nothing_more_of_what_the_broker_gave_up() {
+async fn a_draining_worker_takes_nothing_the_broker_gave_up() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let (connection, channel) = place.channel().await;

@@ -196,12 +196,12 @@ async fn a_message_that_kills_its_worker_dies_alone(kind: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_a_ledger_that_kills_its_worker_dies_alone() {
+async fn a_ledgers_message_that_kills_its_worker_dies_alone() {
     a_message_that_kills_its_worker_dies_alone("ledger").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_a_stream_that_kills_its_worker_dies_alone() {
+async fn a_streams_message_that_kills_its_worker_dies_alone() {
     a_message_that_kills_its_worker_dies_alone("stream").await;
 }
 
@@ -211,6 +211,6 @@ async fn a_message_of_rabbitmq_that_kills_its_worker_dies_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_an_outbox_that_kills_its_worker_dies_alone() {
+async fn an_outboxs_message_that_kills_its_worker_dies_alone() {
     a_message_that_kills_its_worker_dies_alone("outbox").await;
 }

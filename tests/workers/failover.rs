@@ -127,7 +127,7 @@ async fn a_failure_that_a_replica_has_outlives_the_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_replica_is_waited_for_by_default_if_there_is_one() {
+async fn an_existing_replica_is_waited_for_by_default() {
     let scene = Scene::with_a_silent_replica(WorkerSettings::new()).await;
     scene.is_called_unsafe().await;
     scene.link().open();
@@ -136,7 +136,7 @@ async fn one_replica_is_waited_for_by_default_if_there_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_replica_is_waited_for_by_default_where_there_is_none() {
+async fn no_replica_is_waited_for_without_one() {
     let scene = Scene::start(Options::default(), false, WorkerSettings::new()).await;
     scene.send().await;
     scene.is_acknowledged().await;
@@ -152,7 +152,7 @@ async fn with_no_replica_asked_for_a_failover_can_forget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_crashed_worker_left_unsafe_is_not_acknowledged_by_the_next() {
+async fn what_a_crash_left_unsafe_is_not_acknowledged() {
     let mut scene = Scene::with_a_silent_replica(WorkerSettings::new().replicas(1)).await;
     scene.is_called_unsafe().await;
     // The ledger knows the message, which nobody has made safe: it is delivered again.
@@ -182,7 +182,7 @@ async fn a_failure_that_is_not_on_disk_is_not_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_cannot_tell_of_its_disk_is_refused_at_the_start() {
+async fn a_server_that_cannot_tell_its_durability_is_refused() {
     let (old, new) = (Options::default().flavor(Flavor::named("redis-7.0")), Flavor::named("valkey-8.0"));
     for options in [old.config("appendonly", "yes"), Options::default().flavor(new).config("appendonly", "no")] {
         let ledger = LedgerServer::of(Server::start(options));

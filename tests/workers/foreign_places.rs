@@ -58,7 +58,7 @@ async fn a_queue_that_drops_what_it_gives_up_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_a_stream_is_refused_with_the_reason() {
+async fn a_queue_that_is_a_stream_is_refused() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let mut arguments = FieldTable::default();
@@ -76,7 +76,7 @@ async fn a_queue_that_is_a_stream_is_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_that_may_not_declare_is_told_so() {
+async fn a_user_that_may_not_declare_is_notified() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let client = ledger.client().await;
@@ -120,11 +120,11 @@ async fn an_outbox_that_takes_no_acknowledgements_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_of_an_outbox_is_no_refusal() {
+async fn a_lost_reply_of_an_outbox_is_no_refusal() {
     let ledger = LedgerServer::start();
     let server = tokio::task::spawn_blocking(postgres).await.unwrap();
     let (name, admin, relay) =
-        (fresh_name("lost_answer"), connect(&server.url()).await.unwrap(), Relay::to(server.port()));
+        (fresh_name("lost_reply"), connect(&server.url()).await.unwrap(), Relay::to(server.port()));
     let outbox = Outbox::new(&name).unwrap();
     admin.batch_execute(&outbox.migration()).await.unwrap();
     outbox.add(&admin, &message(1)).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_lost_answer_of_an_outbox_is_no_refusal() {
     seen.reaches(1, BOUND).await;
     relay.freeze();
     gate.close();
-    eventually("no answer came", BOUND, || async { worker.health().report.unsettled == 1 }).await;
+    eventually("no reply came", BOUND, || async { worker.health().report.unsettled == 1 }).await;
     // It is gone all the same, and nothing is there that could be acknowledged.
     admin.batch_execute(&format!("DELETE FROM {name}")).await.unwrap();
     relay.open();

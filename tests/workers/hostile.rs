@@ -112,7 +112,7 @@ async fn what_another_took_over_of_a_stream_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_took_over_of_a_stream_stays_with_it_at_a_stop() {
+async fn what_another_took_of_a_stream_stays_there() {
     let ledger = LedgerServer::start();
     let (name, relay) = (fresh_name("thawed_stream"), Relay::to(ledger.server.port()));
     let direct = ledger.direct().await;
@@ -166,7 +166,7 @@ async fn what_another_took_over_of_an_outbox_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outbox_with_other_types_says_so_and_is_read_once_mended() {
+async fn an_outbox_with_other_types_is_read_once_mended() {
     let ledger = LedgerServer::start();
     let (name, outbox, port) = outbox("altered_outbox").await;
     let database = connect(&postgres().url()).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_locked_outbox_gathers_no_statements_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_is_read_on_though_it_is_trimmed_and_its_group_destroyed() {
+async fn a_trimmed_stream_without_its_group_is_read_on() {
     let ledger = LedgerServer::start();
     let (name, direct) = (fresh_name("trimmed"), ledger.direct().await);
     let source = StreamSource::new(&direct, StreamSettings::new(&name).reclaim(SILENT_FOR)).unwrap();
@@ -257,7 +257,7 @@ async fn a_stream_is_read_on_though_it_is_trimmed_and_its_group_destroyed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_with_other_arguments_gets_its_bindings_all_the_same() {
+async fn a_queue_with_other_arguments_gets_its_bindings() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let (_connection, channel) = place.channel().await;
@@ -289,7 +289,7 @@ async fn a_missing_exchange_is_said_at_the_first_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_without_memory_is_not_ready_and_gets_nothing_twice() {
+async fn a_broker_without_memory_is_not_ready() {
     let (broker, ledger) = tokio::task::spawn_blocking(|| (RabbitMq::start(), LedgerServer::start())).await.unwrap();
     let place = AtRabbit::of(&ledger, &broker).await;
     let (_connection, channel) = place.channel().await;
@@ -371,7 +371,7 @@ impl RawPublisher {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_no_client_can_read_leaves_the_queue_to_others() {
+async fn a_message_no_client_can_read_blocks_no_others() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let settings = place.settings.clone().delivery_limit(2);

@@ -35,7 +35,7 @@ fn in_order(count: u32) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_went_back_to_a_stream_comes_before_what_is_new() {
+async fn what_went_back_to_a_stream_comes_first() {
     const COUNT: u32 = 600;
     let ledger = LedgerServer::start();
     let (name, direct) = (fresh_name("order"), ledger.direct().await);

@@ -90,7 +90,7 @@ pub async fn a_drain_ends_in_time_though_its_source_falls_silent<P: Place>() {
     gate.close();
     let report = draining.stop().await;
     assert!(since.elapsed() < Duration::from_secs(16), "{:?}", since.elapsed());
-    // What its source was not told comes again.
+    // What its source was not notified comes again.
     let seen = Seen::default();
     let running = worker(&place, &ledger, WorkerSettings::new(), seeing(&seen)).await;
     eventually("it is settled", BOUND, || async { seen.count() as u64 + report.done >= 1 && place.left().await == 0 })
@@ -114,7 +114,7 @@ async fn paused_out_of_reach<P: Place>(place: &P, ledger: &LedgerServer, relay: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_could_not_be_given_back_in_a_pause_comes_to_others() {
+async fn what_a_pause_could_not_return_comes_to_others() {
     const MESSAGES: u32 = 180;
     const RECLAIM: Duration = Duration::from_secs(8);
     let ledger = LedgerServer::start();
@@ -137,7 +137,7 @@ async fn what_could_not_be_given_back_in_a_pause_comes_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_says_nothing_of_a_database_that_is_not_asked() {
+async fn a_pause_says_nothing_of_an_unasked_database() {
     let ledger = LedgerServer::start();
     let place = AtOutbox::new(&ledger).await;
     for id in 1..=5 {

@@ -29,7 +29,7 @@ pub trait Place: Sized + Send + Sync + 'static {
     fn cut(&self, ledger: &LedgerServer);
     /// Of the connections that there are nothing passes any more.
     fn silence(&self, ledger: &LedgerServer);
-    /// A worker that falls silent keeps its messages for so long, where the source can be told.
+    /// A worker that falls silent keeps its messages for so long, where the source can be notified.
     fn keep_for(&mut self, _silence: Duration) {}
     /// How many messages are there, in whatever state.
     async fn left(&self) -> usize;

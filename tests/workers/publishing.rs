@@ -25,7 +25,7 @@ async fn a_message_that_no_queue_takes_is_returned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_that_no_broker_takes_are_refused_before_they_are_sent() {
+async fn headers_no_broker_takes_are_refused_before_sending() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let publisher = RabbitPublisher::new(&ledger.client().await, &place.settings).unwrap();
@@ -39,7 +39,7 @@ async fn headers_that_no_broker_takes_are_refused_before_they_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_large_for_the_broker_is_refused_at_once() {
+async fn a_message_too_large_for_the_broker_is_refused() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let (_connection, channel) = place.channel().await;
@@ -63,7 +63,7 @@ async fn a_message_that_is_too_large_for_the_broker_is_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_large_keeps_no_other_from_the_broker() {
+async fn a_message_too_large_keeps_no_other_back() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let (_connection, channel) = place.channel().await;
@@ -94,7 +94,7 @@ async fn a_publisher_closes_in_time_though_the_broker_is_frozen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_leaves_a_connection_that_does_not_answer() {
+async fn a_publish_leaves_a_connection_that_does_not_reply() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let (_connection, channel) = place.channel().await;

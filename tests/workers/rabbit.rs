@@ -274,7 +274,7 @@ async fn a_queue_with_other_arguments_is_used_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_messages_without_ids_and_two_with_one_id_are_all_kept() {
+async fn messages_without_ids_and_with_equal_ones_are_kept() {
     let ledger = LedgerServer::start();
     let place = AtRabbit::new(&ledger).await;
     let client = ledger.client().await;

@@ -12,7 +12,7 @@ use crate::scene::{LedgerServer, RunningWorker, Seen, eventually};
 const BOUND: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_of_a_cluster_are_read_on_the_nodes_that_have_them() {
+async fn a_clusters_streams_are_read_on_their_nodes() {
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(3, Options::default())).await.unwrap();
     let nodes: Vec<String> = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let client = resil::connect(&format!("redis+cluster://{}", nodes.join(","))).await.unwrap();

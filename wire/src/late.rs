@@ -160,13 +160,13 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_is_published_by_others_is_taken_for_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn nothing_others_publish_is_taken_for_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             prop_assert!(LateVerdict::from_json(&bytes).is_err());
         }
     }
 
     #[test]
-    fn a_channel_of_a_cluster_has_the_slot_of_the_key() {
+    fn a_clusters_channel_has_the_keys_slot() {
         let channel =
             |key: &str| channel_in_cluster(7, key.as_bytes()).map(|name| String::from_utf8(name).expect("UTF-8"));
         assert_eq!(channel("orders").as_deref(), Some("resil:wait:7:{orders}"));

@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn a_call_without_what_it_needs_is_refused_as_its_words_are() {
+fn an_incomplete_call_is_refused_as_its_words_are() {
     let quota = Quota::new(1, Span::from_secs(1), 1).expect("a quota");
     let twice = [quota, quota].into_iter().collect();
     let many = (1..=9).map(|secs| Quota::new(1, Span::from_secs(secs), 1).expect("a quota")).collect();

@@ -212,7 +212,7 @@ fn durations_out_of_bounds_are_refused_with_their_bounds() {
 }
 
 #[test]
-fn a_factor_has_at_most_three_places_and_is_from_one_to_a_hundred() {
+fn a_factor_has_three_places_from_one_to_hundred() {
     for bad in ["0.5", "0.999", "1.2345", "abc", "100.001", "101", "1000", "-2", "1.", ".5", "1,5", "1e2", "NaN", "inf"]
     {
         let said = ["FACTOR", "from 1 to 100 with at most three decimals", &format!("got '{bad}'")];
@@ -293,10 +293,10 @@ fn replies_have_the_promised_shape() {
     assert_eq!(reply, Value::Array(vec![one.clone(), text("closed"), given, zero.clone(), zero.clone()]));
 
     let batch = Batch { ok: 0, failures: 5, slow: 0, run: 5 };
-    let told = Tally { generation: 0, caller: Caller::named(b"me"), seq: 1, batch };
-    let told = tally(&mut breaker, told, NOW).verdict;
+    let reported = Tally { generation: 0, caller: Caller::named(b"me"), seq: 1, batch };
+    let reported = tally(&mut breaker, reported, NOW).verdict;
     let generation = Value::Integer(NOW.as_us());
-    let reply = Value::written(|sink| Counted::from(told).write(sink));
+    let reply = Value::written(|sink| Counted::from(reported).write(sink));
     let open_ms = Value::Integer(30_000);
     assert_eq!(reply, Value::Array(vec![one, text("open"), generation.clone(), open_ms.clone(), text("counted")]));
 

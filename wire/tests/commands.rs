@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn a_command_parses_to_what_was_encoded_whatever_the_case_of_its_name(command in command()) {
+    fn a_command_parses_to_what_was_encoded(command in command()) {
         let mut words = command.words();
         for lower in [false, true] {
             if lower {
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn a_command_says_where_its_key_is_and_how_long_it_waits(command in command()) {
+    fn a_command_says_its_key_and_its_wait(command in command()) {
         let words = command.words();
         let name: Vec<&str> = command.name().split(' ').collect();
         prop_assert!(words.iter().zip(&name).all(|(word, name)| word == name.as_bytes()));
@@ -120,7 +120,7 @@ fn every_command_and_every_word_of_its_usage_is_exercised() {
 }
 
 #[test]
-fn what_is_as_if_it_were_not_given_is_not_written() {
+fn an_option_equal_to_its_default_is_not_written() {
     for line in [
         "RES.GCRA k 10 1m",
         "RES.GCRA.PEEK k 10 1m AND 100 1h",
@@ -199,7 +199,7 @@ fn what_is_no_command_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_server_is_configured_to_allow_is_held_against_every_command() {
+fn the_servers_bounds_are_held_against_every_command() {
     let tight = Allowed {
         lease_max: Span::from_secs(10),
         wait_max: Span::from_secs(1),

@@ -108,7 +108,7 @@ fn what_is_wrong_is_said_with_what_is_allowed() {
 }
 
 #[test]
-fn a_message_is_refused_for_its_id_its_numbers_or_its_size_alone() {
+fn a_message_is_refused_for_id_numbers_or_size() {
     let long = vec![b'x'; 200_000];
     let empty: &[u8] = b"";
     let fail = |id: &'static [u8], text: &[u8]| {
@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn time_to_wait_rounds_up_and_time_to_rely_on_down(
+    fn time_to_wait_rounds_up_time_to_rely_down(
         span in any_span(), waited in any_span(), entries in vec(given(), 0..3), fence in 1..1_000u64,
     ) {
         let (down, up) = (|span: Span| span.as_us() / 1_000, |span: Span| (span.as_us() + 999) / 1_000);
@@ -318,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn a_failure_is_told_as_it_was_decided(
+    fn a_failure_is_reported_as_it_was_decided(
         standing in standing(), attempt in any::<u32>(), group in bytes(), death in death(), reason in reason(), position in 1..99usize,
     ) {
         let known = Failed::try_from(core::Failed::Known { standing, attempt });

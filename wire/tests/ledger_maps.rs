@@ -90,7 +90,7 @@ fn redrive_shown() -> Json {
 }
 
 #[test]
-fn an_entry_is_shown_in_full_and_listed_without_its_payload() {
+fn an_entry_is_listed_without_its_payload() {
     let facts = Facts {
         id: b"shop/42",
         payload: Some(b"order"),

@@ -83,7 +83,7 @@ fn what_is_surplus_is_shown() {
 }
 
 #[test]
-fn a_number_that_is_none_or_out_of_bounds_is_refused_with_its_bounds() {
+fn a_number_that_is_wrong_is_refused_with_bounds() {
     let not_counts = [
         "0",
         "-1",
@@ -128,7 +128,7 @@ fn a_number_that_is_none_or_out_of_bounds_is_refused_with_its_bounds() {
 }
 
 #[test]
-fn a_duration_that_is_none_or_out_of_bounds_is_refused_with_its_bounds() {
+fn a_duration_that_is_wrong_is_refused_with_bounds() {
     for bad in [
         "0",
         "0s",
@@ -193,7 +193,7 @@ fn a_bucket_that_would_take_years_to_fill_is_refused() {
 }
 
 #[test]
-fn a_key_can_be_named_once_in_mgcra_and_at_most_128_of_them() {
+fn mgcra_names_at_most_128_keys_each_once() {
     let keys = |count: i32| (0..count).map(|n| format!(" k{n} 10 1s 10")).collect::<String>();
     refuses("RES.MGCRA 1 a 10 1s 10 b 10 1s 10 a 5 1m 5", &["key 'a' is named twice"]);
     assert_eq!(typed(&format!("RES.MGCRA 1{}", keys(128))), Ok(()));
@@ -201,7 +201,7 @@ fn a_key_can_be_named_once_in_mgcra_and_at_most_128_of_them() {
 }
 
 #[test]
-fn bytes_that_are_no_text_and_a_megabyte_are_refused_on_a_short_line() {
+fn bytes_that_are_no_text_are_refused_briefly() {
     let megabyte = vec![b'9'; 1 << 20];
     let binary = [0, 0xff, b'\r', b'\n', 0x1b, b'\'', b'"', b'\\', 0x80, b'1'];
     for command in COMMANDS {
@@ -224,7 +224,7 @@ fn bytes_that_are_no_text_and_a_megabyte_are_refused_on_a_short_line() {
 }
 
 #[test]
-fn a_string_that_is_no_arrival_time_of_redis_cell_is_not_adopted() {
+fn a_string_without_redis_cells_arrival_time_is_not_adopted() {
     assert_eq!(parse_tat_ns(b"1800000000000000000"), Some(1_800_000_000_000_000_000));
     for text in ["", "hello", "0", "-1", "1.5", " 1", "9223372036854775808", "1\n"] {
         assert_eq!(parse_tat_ns(text.as_bytes()), None, "{text:?}");

@@ -314,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_that_is_too_short_or_too_long_is_unexpected((command, reply) in exchange()) {
+    fn a_reply_of_the_wrong_length_is_unexpected((command, reply) in exchange()) {
         let Value::Array(elements) = written(&reply) else { return Ok(()) };
         // A history and a ranking have any number of rows.
         if matches!(command, Command::PolicyHistory(_) | Command::Top(_)) {

@@ -2,7 +2,7 @@
  * What telemetry costs a limiter call over loopback, one call after the other: each kind beside the same calls without it, in turns.
  *
  * Spans are of a tracer that records and keeps nothing, within the span of a request. Most of what they cost is OpenTelemetry's own, so they
- * stand beside the same span made by hand around the call, and beside a program that has OpenTelemetry's API alone, or whose sampler drops them. What a turn switched on has told everything before the turn is over. Turns are long:
+ * stand beside the same span made by hand around the call, and beside a program that has OpenTelemetry's API alone, or whose sampler drops them. What a turn switched on has exported everything before the turn is over. Turns are long:
  * to subscribe to a channel makes V8 throw away what it compiled.
  */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';

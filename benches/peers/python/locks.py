@@ -2,7 +2,7 @@
 redis-py's Lock.
 
 Every contender is a process with a connection of its own. `Lock` has its defaults (it asks ten times a second); also shown is
-one that was told to ask ten times as often. The ways take turns, and the percentiles are of all waits together.
+one that was asked to ask ten times as often. The ways take turns, and the percentiles are of all waits together.
 """
 
 from __future__ import annotations

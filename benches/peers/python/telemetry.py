@@ -2,7 +2,7 @@
 
 Spans are of a tracer that records and keeps nothing, within the span of a request. Most of what they cost is OpenTelemetry's own, so they
 stand beside the same span made by hand around the call, and beside a program that has OpenTelemetry's API alone, or whose sampler drops them.
-What a turn switched on has told everything before the turn is over: its processor
+What a turn switched on has exported everything before the turn is over: its processor
 time has all of it, and the time that passed only what happened while calls were made.
 """
 

@@ -130,7 +130,7 @@ func pairs(port string, length time.Duration) map[string][]float64 {
 	return rates
 }
 
-// Callers with a lock each over several servers, or with one for all, with redsync's defaults and go-redis's pools. Who waits for one that
+// Callers with a lock each over several servers, or with one for all, with redsync's defaults and go-redis's pools. A caller that waits for one that
 // others have never gives up.
 func quorum(ports []string, length time.Duration, callers int, contended bool) map[string]any {
 	var pools []redsyncredis.Pool

@@ -34,7 +34,7 @@ pub enum Way {
 }
 
 /// What a run gave.
-pub struct Told {
+pub struct Notified {
     /// From the moment the value is sent until a follower has all of it: the median one, and the last.
     pub median_ms: f64,
     pub last_ms: f64,
@@ -43,7 +43,7 @@ pub struct Told {
     pub telling_cpu_ms: f64,
 }
 
-impl Told {
+impl Notified {
     /// The medians of several runs, each number by itself.
     pub fn median(runs: &[Self]) -> Self {
         let of = |number: fn(&Self) -> f64| median(runs.iter().map(number));
@@ -58,15 +58,15 @@ impl Told {
 
 const ASK: &str = "GET wanted";
 
-/// Replies of several lines, told apart by how many have come and how the first begins.
+/// Replies of several lines, distinguished by how many have come and how the first begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Nothing,
     /// A message of a channel, that has seven lines.
     Message,
-    /// What JOIN answers, seven lines.
+    /// What JOIN replies, seven lines.
     Joined,
-    /// What GET answers: one line of nothing, or two.
+    /// What GET replies: one line of nothing, or two.
     Got,
 }
 
@@ -99,7 +99,7 @@ impl Follower {
             assert!(len > 0, "the server closed a follower's connection");
             let missing = 3_usize.saturating_sub(self.head.len()).min(len);
             self.head.extend_from_slice(&chunk[..missing]);
-            assert!(self.head[0] != b'-', "a follower was told {:?}", String::from_utf8_lossy(&chunk[..len]));
+            assert!(self.head[0] != b'-', "a follower got {:?}", String::from_utf8_lossy(&chunk[..len]));
             self.lines += chunk[..len].iter().filter(|byte| **byte == b'\n').count();
             self.step();
         }
@@ -122,7 +122,7 @@ impl Follower {
 }
 
 /// One run: everybody waits, the value comes, everybody has it.
-pub fn tell(server: &Server, way: Way, bytes: usize) -> Told {
+pub fn tell(server: &Server, way: Way, bytes: usize) -> Notified {
     let value = "v".repeat(bytes);
     let mut loader = Line::to(server);
     loader.ask(&command("DEL wanted"), Reply::line(":"));
@@ -180,7 +180,7 @@ pub fn tell(server: &Server, way: Way, bytes: usize) -> Told {
     let telling_cpu_ms = (cpu_us(server) - cpu_waited_us) / 1e3;
     let times_ms = followers.iter().filter_map(|follower| follower.done_at);
     let times_ms = times_ms.map(|done_at| (done_at - started).as_secs_f64() * 1e3);
-    Told {
+    Notified {
         median_ms: median(times_ms.clone()),
         last_ms: times_ms.fold(0.0, f64::max),
         waiting_cpu_ms: (cpu_waited_us - cpu_before_us) / 1e3 / waited.as_secs_f64(),
@@ -198,7 +198,7 @@ fn listener(server: &Server, way: Way) -> TcpStream {
     let (mut heard, mut room) = (Vec::new(), [0; 1_024]);
     // The last thing it says is how many channels there are.
     while !heard.ends_with(b"loaded\r\n:1\r\n") {
-        let len = stream.read(&mut room).expect("the server answers");
+        let len = stream.read(&mut room).expect("the server replies");
         assert!(len > 0 && room[0] != b'-', "the server knows RESP3");
         heard.extend_from_slice(&room[..len]);
     }

@@ -1,4 +1,4 @@
-//! What only idempotency keys and single flights have: followers that are told ([`followers`]), and the memory of what is
+//! What only idempotency keys and single flights have: followers that are notified ([`followers`]), and the memory of what is
 //! kept. The rest are rows like any other ([`rows`]).
 
 mod followers;
@@ -7,7 +7,7 @@ pub mod rows;
 use resil_harness::{Options, Server, ok};
 
 use crate::weight::{KEY_BYTES, KEYS, Weight, weigh};
-use followers::{FOLLOWERS, POLL, Told, Way};
+use followers::{FOLLOWERS, Notified, POLL, Way};
 use rows::{COMMITTED, LEADS, OK, PUBLISHED, RAN, Scripts, hundred_bytes};
 
 /// What selects them, as a row's name would.
@@ -20,14 +20,14 @@ const SIZES: [(&str, usize); 2] = [("100 bytes", 100), ("100 KB", 100 * 1024)];
 const WAYS: [Way; 3] = [Way::Joined, Way::Polled, Way::Subscribed];
 
 pub struct Flights {
-    told: Vec<(&'static str, Way, Told)>,
+    notified: Vec<(&'static str, Way, Notified)>,
     weights: Vec<(&'static str, Weight)>,
 }
 
 pub fn measure(quick: bool) -> Flights {
     let (ours, plain) = (Server::fresh(), Server::start(Options::default().without_module()));
     let turns = if quick { TURNS_QUICK } else { TURNS };
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     for (size, bytes) in SIZES {
         eprintln!("flights: {FOLLOWERS} followers, {size}");
         let mut runs = WAYS.map(|way| (way, Vec::new()));
@@ -37,10 +37,10 @@ pub fn measure(quick: bool) -> Flights {
                 runs.push(followers::tell(server, *way, bytes));
             }
         }
-        told.extend(runs.map(|(way, runs)| (size, way, Told::median(&runs))));
+        notified.extend(runs.map(|(way, runs)| (size, way, Notified::median(&runs))));
     }
     eprintln!("flights: memory");
-    Flights { told, weights: weights(&ours, &plain) }
+    Flights { notified, weights: weights(&ours, &plain) }
 }
 
 fn weights(ours: &Server, plain: &Server) -> Vec<(&'static str, Weight)> {
@@ -78,7 +78,7 @@ impl Flights {
         println!("\n### Single flights: {FOLLOWERS} followers of one value\n");
         println!("| | value | median, ms | last, ms | CPU ms, a second of waiting | CPU ms, telling |");
         println!("| --- | --- | ---: | ---: | ---: | ---: |");
-        for (size, way, told) in &self.told {
+        for (size, way, notified) in &self.notified {
             let name = match way {
                 Way::Joined => "RES.SFLIGHT JOIN".to_owned(),
                 Way::Polled => format!("GET every {} ms", POLL.as_millis()),
@@ -86,7 +86,7 @@ impl Flights {
             };
             println!(
                 "| {name} | {size} | {:.1} | {:.1} | {:.1} | {:.1} |",
-                told.median_ms, told.last_ms, told.waiting_cpu_ms, told.telling_cpu_ms
+                notified.median_ms, notified.last_ms, notified.waiting_cpu_ms, notified.telling_cpu_ms
             );
         }
         println!("\n### Idempotency keys and single flights: bytes of one of {KEYS}, key of {KEY_BYTES} included\n");

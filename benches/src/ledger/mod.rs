@@ -121,7 +121,7 @@ fn send(connection: &mut Connection, commands: impl Iterator<Item = Vec<u8>>, at
             bytes.extend_from_slice(&command);
             count += 1;
         }
-        let said = connection.req_packed_commands(&bytes, 0, count).expect("the server answers");
+        let said = connection.req_packed_commands(&bytes, 0, count).expect("the server replies");
         replies.extend(said.into_iter().map(|value| value.extract_error().expect("a reply that is no error")));
     }
     replies

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_told_by_its_percentiles_and_its_extremes() {
+    fn a_run_is_described_by_its_percentiles_and_its_extremes() {
         let waits_us = (1..=100).rev().map(|wait| f64::from(wait) * 1_000.0).collect();
         let run = Contention::new(&[60, 40], waits_us, 2.0, 500.0);
         assert_eq!((run.wait_p50_ms, run.wait_p99_ms), (51.0, 99.0));

@@ -1,6 +1,6 @@
 //! Many waiting for one lock: what handing it on costs, however long the queue.
 //!
-//! The holder releases, the next in the queue is told, and then the old holder queues again, so that the queue stays
+//! The holder releases, the next in the queue is notified, and then the old holder queues again, so that the queue stays
 //! as long as it is. Timed is from the release to the grant the next one reads; the CPU time is of all three.
 
 use std::thread::sleep;

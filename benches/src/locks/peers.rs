@@ -26,7 +26,7 @@ pub enum Kind {
     Ours,
     /// A peer that polls as often as its defaults say.
     Peer,
-    /// One that was told to ask more often.
+    /// One that was asked to ask more often.
     Eager,
 }
 

@@ -3,7 +3,7 @@
 //! 64 tasks ask one after the other, as fast as they are answered, on a runtime with a thread for each core. All ways run in turns, in
 //! slices of a fraction of a second; a ratio is the median over the turns, of a slice and the slice of GET beside it.
 //!
-//! A latency is that of one call as its task sees it. With 64 tasks on a busy connection most of it is waiting in line:
+//! A latency is that of one call as its task sees it. With 64 tasks on a busy connection most of it is waiting in the queue:
 //! p99 says what a full house does, not what one call costs.
 
 use std::sync::Arc;
@@ -67,14 +67,14 @@ impl Way {
     async fn once(self, means: &mut Means, task: usize) {
         let (connection, key) = (&mut means.connection, means.keys[task].as_str());
         match self {
-            Self::Get => get(connection, key).await.expect("it answers"),
+            Self::Get => get(connection, key).await.expect("it replies"),
             Self::Gcra => {
-                let granted: Vec<i64> = gcra(key).query_async(connection).await.expect("it answers");
+                let granted: Vec<i64> = gcra(key).query_async(connection).await.expect("it replies");
                 assert_eq!(granted[0], 1);
             }
-            Self::Check => assert!(means.limiter.check(key).await.expect("it answers").is_granted()),
-            Self::Protected => means.breaker.call(|| get(connection, key)).await.expect("it answers"),
-            Self::Exact => means.exact.call(|| get(connection, key)).await.expect("it answers"),
+            Self::Check => assert!(means.limiter.check(key).await.expect("it replies").is_granted()),
+            Self::Protected => means.breaker.call(|| get(connection, key)).await.expect("it replies"),
+            Self::Exact => means.exact.call(|| get(connection, key)).await.expect("it replies"),
         }
     }
 

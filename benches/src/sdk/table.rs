@@ -2,7 +2,7 @@
 
 use crate::contest::{Bar, Figures, Measured, Whose};
 
-/// Two figures closer than this cannot be told apart here.
+/// Two figures closer than this cannot be distinguished here.
 const GRAIN: f64 = 1.05;
 const GRAIN_NS: f64 = 1.0;
 

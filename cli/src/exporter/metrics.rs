@@ -173,10 +173,10 @@ impl Page {
         if is_all {
             self.0.remove("resil_breakers");
         }
-        let is_told = self.0.contains_key("resil_breakers");
+        let has_breakers = self.0.contains_key("resil_breakers");
         for state in BREAKER_STATES {
             let is_counted = |row: &&OverviewRow| {
-                row.bytes("state") == state.as_bytes() && (!is_told || row.number("policy") == Some(1))
+                row.bytes("state") == state.as_bytes() && (!has_breakers || row.number("policy") == Some(1))
             };
             let count = rows.iter().filter(is_counted).count();
             self.breakers_in(state, &count.to_string());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_of_a_cluster_add_up_and_its_oldest_wait_is_the_longest() {
+    fn gauges_of_a_cluster_add_up_except_the_oldest_wait() {
         let node = |wait: u32| {
             format!(
                 "resil_version:0.1.0\r\nresil_gcra_denied:3\r\nresil_gcra_keys:2\r\nresil_oldest_wait_ms:{wait}\r\n\

@@ -56,7 +56,7 @@ fn errors_of_arguments_are_json_too() {
 }
 
 #[test]
-fn watch_refuses_events_that_do_not_exist_and_names_those_that_do() {
+fn watch_refuses_unknown_events_and_names_the_known_ones() {
     let page = std::fs::read_to_string(format!("{}/../docs/events.md", env!("CARGO_MANIFEST_DIR"))).expect("the page");
     let events: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`')).collect();
     assert!(events.len() >= 6, "{events:?}");
@@ -116,7 +116,7 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
-fn a_server_without_the_module_is_told() {
+fn a_server_without_the_module_is_reported() {
     let server = Server::start(Options::default().without_module());
     let ran = run(resil(&server.url(), &["breaker", "list"]));
     assert_eq!(ran.code, 3, "{}", ran.err);
@@ -205,7 +205,7 @@ fn an_error_holds_nothing_that_a_terminal_obeys() {
 }
 
 #[test]
-fn a_breaker_that_is_open_is_seen_beside_very_many_that_are_not() {
+fn an_open_breaker_is_seen_beside_very_many_closed_ones() {
     let server = Server::fresh();
     let mut connection = server.connect();
     for from in (0..12_000).step_by(1_000) {

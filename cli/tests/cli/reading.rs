@@ -28,7 +28,7 @@ fn a_breaker_is_found_by_the_name_of_the_sdks() {
 }
 
 #[test]
-fn a_mistyped_name_is_told_by_the_exit_code() {
+fn a_mistyped_name_is_reported_by_the_exit_code() {
     let server = Server::fresh();
     let looks: [&[&str]; 7] = [
         &["breaker", "show", "nosuch"],
@@ -74,7 +74,7 @@ fn a_mistyped_name_is_told_by_the_exit_code() {
 
 /// A stored policy's breaker has the name of its policy.
 #[test]
-fn the_breaker_of_a_policy_is_found_by_the_name_that_the_alert_says() {
+fn the_alerts_name_of_a_policy_finds_its_breaker() {
     let server = Server::fresh();
     let (url, mut connection) = (server.url(), server.connect());
     let policy = r#"{"breaker":{"consecutiveFailures":2,"openFor":"1h"}}"#;
@@ -90,7 +90,7 @@ fn the_breaker_of_a_policy_is_found_by_the_name_that_the_alert_says() {
         exit.arg("EXIT")
             .arg("resil:policy:{payments}")
             .arg(redis::from_redis_value::<String>(admitted[1].clone()).expect("a ticket"));
-        exit.arg("FAIL").exec(&mut connection).expect("told");
+        exit.arg("FAIL").exec(&mut connection).expect("reported");
     }
     let shown = read(&url, &["breaker", "show", "payments"]);
     assert_eq!((&shown["state"], &shown["key"]), (&json!("open"), &json!("resil:policy:{payments}")));
@@ -181,7 +181,7 @@ fn runs_and_loads_in_flight_are_listed() {
 }
 
 #[test]
-fn runs_and_loads_of_every_node_of_a_cluster_are_listed() {
+fn runs_and_loads_of_all_nodes_are_listed() {
     const EACH: usize = 60;
     let cluster = Cluster::start(3, Options::default());
     for number in 0..EACH {
@@ -268,7 +268,7 @@ fn bench_measures_within_its_time() {
 }
 
 #[test]
-fn a_list_has_every_page_of_every_node_of_a_cluster() {
+fn a_list_has_every_page_of_every_node() {
     let cluster = Cluster::start(3, Options::default());
     let mut connections: Vec<_> = cluster.nodes().iter().map(|node| (node.port(), node.connect())).collect();
     for number in 0..3_600 {
@@ -290,7 +290,7 @@ fn a_list_has_every_page_of_every_node_of_a_cluster() {
 
 /// What a node that is away would have shown must not be missing without a word, and no other node may speak for it.
 #[test]
-fn a_list_of_a_cluster_without_one_of_its_nodes_shows_the_others_and_is_an_error() {
+fn a_list_without_one_node_shows_the_others_and_fails() {
     let cluster = Cluster::start(3, Options::default());
     for number in 0..60 {
         let key = format!("resil:breaker:{{b{number}}}");

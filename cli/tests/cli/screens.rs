@@ -114,7 +114,7 @@ fn colours_are_for_terminals_alone() {
 
 /// What `top` leaves behind when a signal or a key ends it: the page of before, a visible cursor, and an exit that is none of a signal.
 #[test]
-fn top_gives_the_terminal_back_when_it_is_signalled_or_quit() {
+fn top_gives_the_terminal_back_at_its_end() {
     for (how, is_paused) in [("INT", false), ("TERM", false), ("TERM", true), ("HUP", false), ("q", true)] {
         let server = Server::fresh();
         let pid_file = tempfile::NamedTempFile::new().expect("a file");

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permit_is_its_numbers_in_hexadecimal_and_comes_back_whole() {
+    fn a_permit_is_its_numbers_in_hexadecimal_and_round_trips() {
         for number in [0, 1, 15, 16, 0x1234_abcd, u64::MAX] {
             for probe in [None, Some(0), Some(u32::MAX)] {
                 let issued_us = (number >> 1) as i64;

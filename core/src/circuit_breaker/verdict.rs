@@ -85,7 +85,7 @@ impl Transition {
     }
 }
 
-/// The answer to ADMIT.
+/// The reply to ADMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admission {
     /// `None`: denied.
@@ -133,7 +133,7 @@ impl Why {
     }
 }
 
-/// The answer to REPORT and TALLY.
+/// The reply to REPORT and TALLY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
     pub why: Why,

@@ -8,7 +8,7 @@ use super::step::{Draft, admit};
 use crate::rate_limit::Wait;
 use crate::time::Instant;
 
-/// The answer to STATE.
+/// The reply to STATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// The breaker with what time alone ends ended.

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_ends_often_is_found_by_its_last_end_and_looked_up_once() {
+    fn an_id_that_ends_often_is_looked_up_once() {
         let (mut dones, now) = (Dones::default(), done(0).at);
         for fence in 0..3 * DONES_MAX as u64 {
             dones.remember(b"again", done(fence));

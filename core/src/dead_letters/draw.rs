@@ -133,5 +133,5 @@ impl Ledger {
 /// Before everything that died.
 pub(super) const BEGINNING: Cursor = (Instant::EPOCH, 0);
 
-/// How many entries a search looks at before an answer; the rest is looked at in the background.
+/// How many entries a search looks at before a reply; the rest is looked at in the background.
 pub(super) const SHALLOW: usize = 64;

@@ -166,7 +166,7 @@ impl Entry {
     }
 
     /// True if DONE or FAIL by its last fence still counts.
-    pub fn answers_to(&self, fence: u64) -> bool {
+    pub fn is_under(&self, fence: u64) -> bool {
         self.fence == fence && fence != 0
     }
 

@@ -76,7 +76,7 @@ pub(super) fn stale(entry: &Entry, fence: u64) -> Reason {
 
 fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failing<'_>) -> Failed {
     let Some(entry) = step.state().entry(arrival) else { return Failed::Lost(Reason::Absent) };
-    if !entry.answers_to(fence) {
+    if !entry.is_under(fence) {
         return Failed::Lost(stale(entry, fence));
     }
     if differ(entry.message.digest(), &request.facts) {
@@ -89,7 +89,7 @@ fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failin
             let Some(entry) = step.state().entry(arrival) else { return Failed::Lost(Reason::Absent) };
             let failure = failure(step, (arrival, entry.message.kind()), (attempt, fate, class), request);
             step.edit(LedgerEdit::Failed(failure));
-            told(step, arrival, attempt, fate)
+            failed(step, arrival, attempt, fate)
         }
         // Said before: the same again.
         (Place::Waiting, Word::Failed) => {
@@ -157,7 +157,7 @@ fn failure(
     Box::new(FailedEdit { arrival, at: step.now, class, attempt, error, error_is_cut, group, fate })
 }
 
-fn told(step: &Step<'_>, arrival: u64, attempt: u16, fate: Fate) -> Failed {
+fn failed(step: &Step<'_>, arrival: u64, attempt: u16, fate: Fate) -> Failed {
     match fate {
         Fate::Retry { delay } => Failed::Retry { attempt: attempt.into(), delay },
         Fate::Dead(_) => dead(step, arrival),
@@ -175,7 +175,7 @@ fn fail_new(step: &mut Step<'_>, request: &Failing<'_>, room: &Room) -> Failed {
         return Failed::Full;
     }
     let (attempt, fate, _) = judged;
-    told(step, arrival, attempt, fate)
+    failed(step, arrival, attempt, fate)
 }
 
 /// Adds an entry, which has failed or is parked; false if there is no room for it.

@@ -285,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_share_a_hash_are_told_apart() {
+    fn texts_that_share_a_hash_are_distinguished() {
         check(|_| 7, 500);
         check(|number| number % 3, 2_000);
         check(|number| mixed(number) & 0xffff_ffff, 2_000);
     }
 
     #[test]
-    fn texts_made_to_share_a_hash_do_not_with_a_seed() {
+    fn with_a_seed_texts_made_to_share_a_hash_differ() {
         // What is mixed with the first eight bytes is public: where they are the same, the next eight do not count.
         let begin = 0xbe4b_a423_396c_feb8_u64.to_le_bytes();
         let crafted: Vec<Vec<u8>> =

@@ -1,5 +1,5 @@
 //! What a ledger notes for itself: how far it has looked, and what is left to look at. Without its notes it would come to the same
-//! answers, and look longer.
+//! replies, and look longer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

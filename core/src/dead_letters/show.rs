@@ -44,7 +44,7 @@ impl Ledger {
     }
 
     /// Entries that match, from the cursor on, and the cursor to go on from; 0 if there are no more. Not all that match may be in
-    /// one answer: only so many entries are looked at.
+    /// one reply: only so many entries are looked at.
     pub fn list<'a>(
         &'a self,
         filter: &ListFilter<'_>,

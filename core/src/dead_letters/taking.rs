@@ -178,7 +178,7 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
             reason => Ended::Lost(reason),
         };
     };
-    if !entry.answers_to(fence) {
+    if !entry.is_under(fence) {
         return Ended::Lost(stale(entry, fence));
     }
     match (entry.place, entry.word, entry.reason) {
@@ -213,7 +213,7 @@ fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> End
     let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
         return Ended::Lost(lost_entry(step, id, fence));
     };
-    if !entry.answers_to(fence) {
+    if !entry.is_under(fence) {
         return Ended::Lost(stale(entry, fence));
     }
     match (entry.place, entry.word) {

@@ -192,7 +192,7 @@ impl Work {
     }
 
     /// How long it is kept without a runner. If all that ever was is a first attempt that says it did nothing, and there is
-    /// no fingerprint to hold others to, only the answer to a second ABORT is left to be remembered.
+    /// no fingerprint to hold others to, only the reply to a second ABORT is left to be remembered.
     fn keep(&self) -> Span {
         let aborted = matches!(self.phase, WorkPhase::Idle { why: Idle::Aborted, .. });
         let is_blank = aborted && self.attempt == 1 && self.fingerprint.is_empty();

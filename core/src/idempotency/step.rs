@@ -125,7 +125,7 @@ pub fn once(
     step.end(verdict)
 }
 
-/// What ONCE answers without changing anything, if that is possible: this event was seen.
+/// What ONCE replies without changing anything, if that is possible: this event was seen.
 pub fn seen_before(record: &Record, token: &[u8], now: Instant) -> Option<bool> {
     let seen = record.seen(now).filter(|seen| seen.at <= now.plus(CLOCK_JITTER))?;
     Some(is_same_caller(seen, token))
@@ -136,7 +136,7 @@ fn is_same_caller(seen: &Once, token: &[u8]) -> bool {
     !token.is_empty() && *seen.token == *token
 }
 
-/// What BEGIN answers without changing anything, if that is possible: the result, for one who asks for the same.
+/// What BEGIN replies without changing anything, if that is possible: the result, for one who asks for the same.
 pub fn replay(record: &Record, fingerprint: &[u8], now: Instant) -> Option<Settled> {
     let work = record.work(now).filter(|work| !differs(work, fingerprint))?;
     match &work.phase {

@@ -246,8 +246,8 @@ impl Holders {
     /// When nothing in here can matter any more: its own last end and the grace are over.
     pub fn gc_at(&self, salt: u64) -> Instant {
         let last_end = self.last_end().map_or(Instant::EPOCH, |(end, _)| end);
-        let told = self.ended().last().map_or(Instant::EPOCH, |end| end.at);
-        last_end.max(told).plus(GRACE).next_on_grid(GC_STEP, salt)
+        let latest_end = self.ended().last().map_or(Instant::EPOCH, |end| end.at);
+        last_end.max(latest_end).plus(GRACE).next_on_grid(GC_STEP, salt)
     }
 
     pub(super) fn insert(&mut self, holder: Holder) {

@@ -143,7 +143,7 @@ fn rate_limit(rate: &RateLimit) -> Result<(), Invalid> {
         quota(tier.limit(), tier.period(), tier.burst).map_err(|wrong| wrong.inside(&format!("tiers[{index}]")))?;
         let before = tiers[..index].iter().map(|other| other.period()).chain([rate.period()]);
         if before.into_iter().any(|period| period == tier.period()) {
-            return Err(Invalid::new("tiers", "names a period twice; tiers are told apart by it"));
+            return Err(Invalid::new("tiers", "names a period twice; tiers are distinguished by it"));
         }
     }
     Ok(())

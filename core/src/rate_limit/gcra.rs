@@ -78,7 +78,7 @@ pub struct Reading {
     pub reset_after: Span,
 }
 
-/// The answer: how many cells were granted, and each named tier in the order it was named.
+/// The reply: how many cells were granted, and each named tier in the order it was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub granted: u32,

@@ -7,7 +7,7 @@ use super::quota::Quota;
 use crate::step::Step;
 use crate::time::Instant;
 
-/// The answer for all keys together, each key's reading in the order it was named.
+/// The reply for all keys together, each key's reading in the order it was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManyVerdict {
     pub granted: u32,

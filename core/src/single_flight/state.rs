@@ -17,7 +17,7 @@ pub struct Flight {
     /// The last ends, the newest last, one of each token.
     pub ended: Vec<LeadEnd>,
     pub last_fence: u64,
-    /// A generation at which the name was looked at when a load was voided: who leads next began no earlier.
+    /// A generation at which the name was looked at when a load was voided: the next leader began no earlier.
     pub generation: u64,
 }
 

@@ -73,7 +73,7 @@ pub fn publish(
     step.end(verdict)
 }
 
-/// A value, or that there is none, from who knows it without a lead. A load under way is voided; followers get the value.
+/// A value, or that there is none, from a caller that knows it without a lead. A load under way is voided; followers get the value.
 pub fn set(
     key: &mut Key<'_>,
     ttl: Span,

@@ -32,7 +32,7 @@ pub(super) fn heed(step: &mut Open<'_>, known: &Generations) {
     }
 }
 
-/// The load under way began before something was invalidated, at `generation` at the latest: who leads next begins after.
+/// The load under way began before something was invalidated, at `generation` at the latest: the next leader begins after.
 pub(super) fn void(step: &mut Open<'_>, generation: u64) {
     finish(step, Way::Invalidated);
     if generation > step.state().generation {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_starts_again_and_again_from_one_file_repeats_no_fence() {
+    fn a_server_started_repeatedly_from_one_file_repeats_no_fence() {
         let (jump, saved_ahead) = (Span::from_us(500), Span::from_us(700));
         let mut last = 0;
         for start in [1_000, 1_010, 1_020, 2_000] {

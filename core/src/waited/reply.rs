@@ -94,5 +94,5 @@ pub struct Outcome<V, E, R> {
     /// When the key wants to be stepped again without being asked.
     pub timer_at: Option<Instant>,
     /// The fence in the reply to the caller itself: that grant is delivered, even if an earlier reply was not.
-    pub told: Option<u64>,
+    pub granted: Option<u64>,
 }

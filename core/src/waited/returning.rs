@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_never_makes_the_delay_longer_than_itself() {
+    fn a_clock_set_back_never_makes_the_delay_longer() {
         let mut returning = Returning::default();
         returning.begin(Instant::from_us(1_000));
         assert_eq!(returning.look(DELAY, Instant::from_us(10)), Return::In(DELAY));

@@ -39,7 +39,7 @@ pub struct OpenStep<'a, M: Machine> {
     replies: Vec<Reply<M::Grant, M::Refusal>>,
     endings: Vec<Ending>,
     crowd: Option<Crowd>,
-    told: Option<u64>,
+    granted: Option<u64>,
     /// What grants cost beyond one reply each.
     surplus: usize,
 }
@@ -60,7 +60,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             replies: Vec::new(),
             endings: Vec::new(),
             crowd: None,
-            told: None,
+            granted: None,
             surplus: 0,
         }
     }
@@ -113,7 +113,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     /// The caller's own reply says that it has this grant.
     pub fn tell(&mut self, fence: u64) {
-        self.told = Some(fence);
+        self.granted = Some(fence);
     }
 
     /// Gives a lease another length and end, if they are not the same already.
@@ -317,7 +317,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             };
         }
         if let Decision::Granted(grant) = &outcome.verdict {
-            outcome.told = Some(M::terms(grant).fence);
+            outcome.granted = Some(M::terms(grant).fence);
         }
         outcome
     }
@@ -333,8 +333,8 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             M::check_invariants(self.state);
             self.queue.check_invariants();
         }
-        let Self { edits, replies, endings, crowd, told, .. } = self;
-        Outcome { verdict, edits, replies, endings, crowd, timer_at, told }
+        let Self { edits, replies, endings, crowd, granted, .. } = self;
+        Outcome { verdict, edits, replies, endings, crowd, timer_at, granted }
     }
 
     fn head_can_be_served(&self) -> bool {

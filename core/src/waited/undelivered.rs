@@ -35,7 +35,7 @@ impl<K: PartialEq> Undelivered<K> {
     }
 
     /// The reply to another call of its owner had the grant in `key`.
-    pub fn told_elsewhere(&mut self, key: &K, fence: u64) {
+    pub fn notified_elsewhere(&mut self, key: &K, fence: u64) {
         if self.0.get(&fence) == Some(key) {
             self.0.remove(&fence);
         }

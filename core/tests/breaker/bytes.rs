@@ -48,7 +48,7 @@ fn a_slice_of_more_failures_than_calls_is_refused() {
 
 /// A forged generation at the very end of time must not make a breaker that is stored but never loads again.
 #[test]
-fn a_generation_at_the_end_of_time_can_still_be_stored() {
+fn a_generation_at_the_end_of_time_is_storable() {
     let mut service = Service::usual();
     let at_us = service.now_us;
     service.breaker.apply(&Edit::Enter { phase: Box::new(Phase::Closed), generation: 1 << 53, at_us, trips: 0 });

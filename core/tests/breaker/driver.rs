@@ -10,7 +10,7 @@ use resil_core::codec::to_vec;
 use resil_core::rate_limit::Wait;
 use resil_core::{Instant, Span};
 
-use super::model::{Answer, Calls, FOR_EVER, Forced, HOUR_US, Model, Moved, Named, Rules, State, Ticket, Window};
+use super::model::{Calls, FOR_EVER, Forced, HOUR_US, Model, Moved, Named, Reply, Rules, State, Ticket, Window};
 use super::schedule::{Event, Gap, Of, Seq, What};
 
 pub const START_US: i64 = 1_800_000_000_000_000;
@@ -102,12 +102,12 @@ pub fn who(caller: u8) -> Caller {
     if caller == 0 { Caller::default() } else { Caller::named(&[caller]) }
 }
 
-pub fn answer(answer: Answer) -> Report {
-    match answer {
-        Answer::Ok => Report::Ok,
-        Answer::Fail => Report::Fail,
-        Answer::Ignore => Report::Ignore,
-        Answer::Cancel => Report::Cancel,
+pub fn reply(reply: Reply) -> Report {
+    match reply {
+        Reply::Ok => Report::Ok,
+        Reply::Fail => Report::Fail,
+        Reply::Ignore => Report::Ignore,
+        Reply::Cancel => Report::Cancel,
     }
 }
 
@@ -149,19 +149,19 @@ impl Driver {
         let (before, now) = (self.breaker.clone(), self.now());
         match event.what {
             What::Admit { caller, chance, options } => self.admit(caller, chance, options)?,
-            What::Calls { caller, times, answer, took_us } => {
+            What::Calls { caller, times, reply, took_us } => {
                 for _ in 0..times {
                     let given = self.given.len();
                     self.admit(caller, 0, None)?;
                     if self.given.len() > given {
-                        self.report(Some(given), answer, took_us)?;
+                        self.report(Some(given), reply, took_us)?;
                     }
                 }
             }
-            What::Report { back, answer, took_us } => {
+            What::Report { back, reply, took_us } => {
                 let recent = self.given.len().min(if took_us.is_some() { 6 } else { 60 });
                 let at = (recent > 0).then(|| self.given.len() - 1 - back.index(recent));
-                self.report(at, answer, took_us)?;
+                self.report(at, reply, took_us)?;
             }
             What::ReportForged(number) => self.report_forged(number)?,
             What::Tally { of, caller, seq, calls } => self.tally(of, caller, seq, calls)?,
@@ -277,12 +277,12 @@ impl Driver {
         Ok(())
     }
 
-    fn report(&mut self, at: Option<usize>, said: Answer, took_us: Option<i64>) -> Result<(), TestCaseError> {
+    fn report(&mut self, at: Option<usize>, said: Reply, took_us: Option<i64>) -> Result<(), TestCaseError> {
         let before = self.breaker.clone();
         let (now, era) = (self.now(), self.era);
         let given = at.map(|at| self.given[at]);
         let permit = given.map(|given| given.permit);
-        let outcome = report(&mut self.breaker, permit, answer(said), took_us.map(Span::from_us), now);
+        let outcome = report(&mut self.breaker, permit, reply(said), took_us.map(Span::from_us), now);
         let why = self.model.report(given.map(|given| given.ticket), said, took_us, self.now_us);
         prop_assert_eq!(outcome.verdict.why.text(), why);
         self.seen.push(why);
@@ -298,7 +298,7 @@ impl Driver {
             prop_assert!(why == "stale", "from an earlier era, but {}", why);
             prop_assert_eq!(&self.breaker, &view(&before, now).breaker);
         }
-        if matches!(said, Answer::Ignore | Answer::Cancel) {
+        if matches!(said, Reply::Ignore | Reply::Cancel) {
             prop_assert_ne!(why, "counted");
         }
         Ok(())
@@ -312,7 +312,7 @@ impl Driver {
         let half_open = matches!(self.model.state, State::HalfOpen { .. });
         let probe = number.is_multiple_of(2).then_some(u32::MAX);
         let permit = Permit { generation, issued_us: self.now_us, caller: Caller(number), probe, seal: 0 };
-        // Closed permits are not tracked, so one of this generation cannot be told from a real one.
+        // Closed permits are not tracked, so one of this generation cannot be distinguished from a real one.
         let permit = (half_open || generation != self.model.generation).then_some(permit);
         let now = self.now();
         let outcome = report(&mut self.breaker, permit, Report::Fail, None, now);
@@ -337,15 +337,15 @@ impl Driver {
             Of::Ticket(_) => 1,
         };
         let batch = batch(calls);
-        let told = Tally { generation, caller: id, seq, batch };
-        let outcome = tally(&mut self.breaker, told, now);
+        let reported = Tally { generation, caller: id, seq, batch };
+        let outcome = tally(&mut self.breaker, reported, now);
         let why = self.model.tally(generation, id.0, seq, calls, self.now_us);
         prop_assert_eq!(outcome.verdict.why.text(), why);
         self.seen.push(why);
         self.settle(&before, &outcome.edits, &outcome.transitions)?;
         self.reported(&outcome.verdict)?;
         // Said again it counts no second time.
-        let again = tally(&mut self.breaker.clone(), told, now);
+        let again = tally(&mut self.breaker.clone(), reported, now);
         prop_assert_ne!(again.verdict.why.text(), "counted");
         prop_assert!(again.edits.is_empty());
         Ok(())
@@ -367,7 +367,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The answer to REPORT and TALLY names the state afterwards, and what is left of an open time.
+    /// The reply to REPORT and TALLY names the state afterwards, and what is left of an open time.
     fn reported(&self, verdict: &Reported) -> Result<(), TestCaseError> {
         let left_us = match self.model.state {
             State::Open { since_us, length_us } => since_us + length_us - self.now_us,
@@ -378,7 +378,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Every step: the replica has the same, nothing is sent for nothing, and each change of state is told once.
+    /// Every step: the replica has the same, nothing is sent for nothing, and each change of state is reported once.
     fn settle(&mut self, before: &Breaker, edits: &[Edit], transitions: &[Transition]) -> Result<(), TestCaseError> {
         prop_assert_eq!(edits.is_empty(), self.breaker == *before, "{:?}", edits);
         if !edits.is_empty() {
@@ -387,10 +387,10 @@ impl Driver {
             sent.iter().for_each(|edit| self.replica.apply(edit));
         }
         prop_assert_eq!(&self.replica, &self.breaker);
-        let told = moved(transitions);
-        prop_assert_eq!(&told, &self.model.moved);
+        let reported = moved(transitions);
+        prop_assert_eq!(&reported, &self.model.moved);
         let mut at = (before.name().text(), before.generation());
-        for (previous, new, generation, reason) in told {
+        for (previous, new, generation, reason) in reported {
             prop_assert!(previous == at.0 && new != previous && generation > at.1, "{:?} after {:?}", transitions, at);
             at = (new, generation);
             self.era += 1;

@@ -10,8 +10,8 @@ use resil_core::codec::to_vec;
 use resil_core::rate_limit::Wait;
 use resil_core::{Instant, Span};
 
-use super::driver::{START_US, answer, batch, forced, patch, who};
-use super::model::{Answer, HOUR_US, Named};
+use super::driver::{START_US, batch, forced, patch, reply, who};
+use super::model::{HOUR_US, Named, Reply};
 use super::schedule::{Event, Gap, Of, SECOND_US, Seq, What};
 
 pub struct Machine {
@@ -44,21 +44,21 @@ impl Machine {
         let now = self.now();
         let edits = match event.what {
             What::Admit { caller, chance, options } => self.admit(caller, chance, options)?,
-            What::Calls { caller, times, answer, took_us } => {
+            What::Calls { caller, times, reply, took_us } => {
                 let mut edits = Edits::new();
                 for _ in 0..times {
                     let given = self.given.len();
                     edits = self.admit(caller, 0, None)?;
                     if let Some(permit) = self.given.get(given) {
-                        edits = self.report(Some(*permit), answer, took_us)?;
+                        edits = self.report(Some(*permit), reply, took_us)?;
                     }
                 }
                 edits
             }
-            What::Report { back, answer, took_us } => {
+            What::Report { back, reply, took_us } => {
                 let recent = self.given.len().min(if took_us.is_some() { 6 } else { 60 });
                 let permit = (recent > 0).then(|| self.given[self.given.len() - 1 - back.index(recent)]);
-                self.report(permit, answer, took_us)?
+                self.report(permit, reply, took_us)?
             }
             What::ReportForged(number) => {
                 let generation = self.breaker.generation().wrapping_add(number % 3).wrapping_sub(1);
@@ -69,7 +69,7 @@ impl Machine {
                     probe: Some(number as u32),
                     seal: 0,
                 };
-                let outcome = report(&mut self.breaker, Some(permit), answer_of(number), None, now);
+                let outcome = report(&mut self.breaker, Some(permit), reply_of(number), None, now);
                 self.settle(&before, outcome.edits, &outcome.transitions)?
             }
             What::Tally { of, caller, seq, calls } => {
@@ -80,8 +80,8 @@ impl Machine {
                 };
                 self.newest_seq = self.newest_seq.max(seq);
                 let generation = if matches!(of, Of::Now) { self.breaker.generation() } else { 0 };
-                let told = Tally { generation, caller: who(caller), seq, batch: batch(calls) };
-                let outcome = tally(&mut self.breaker, told, now);
+                let reported = Tally { generation, caller: who(caller), seq, batch: batch(calls) };
+                let outcome = tally(&mut self.breaker, reported, now);
                 self.settle(&before, outcome.edits, &outcome.transitions)?
             }
             What::Force { force: how, by } => {
@@ -128,9 +128,9 @@ impl Machine {
         self.settle(&before, outcome.edits, &outcome.transitions)
     }
 
-    fn report(&mut self, permit: Option<Permit>, said: Answer, took_us: Option<i64>) -> Result<Edits, TestCaseError> {
+    fn report(&mut self, permit: Option<Permit>, said: Reply, took_us: Option<i64>) -> Result<Edits, TestCaseError> {
         let (before, now) = (self.breaker.clone(), self.now());
-        let outcome = report(&mut self.breaker, permit, answer(said), took_us.map(Span::from_us), now);
+        let outcome = report(&mut self.breaker, permit, reply(said), took_us.map(Span::from_us), now);
         self.settle(&before, outcome.edits, &outcome.transitions)
     }
 
@@ -203,6 +203,6 @@ impl Machine {
     }
 }
 
-fn answer_of(number: u64) -> resil_core::circuit_breaker::Report {
-    answer([Answer::Ok, Answer::Fail, Answer::Ignore, Answer::Cancel][number as usize % 4])
+fn reply_of(number: u64) -> resil_core::circuit_breaker::Report {
+    reply([Reply::Ok, Reply::Fail, Reply::Ignore, Reply::Cancel][number as usize % 4])
 }

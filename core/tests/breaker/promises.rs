@@ -94,7 +94,7 @@ proptest! {
 
     /// Open time k is `open * factor^k`, at most MAX; being closed for MAX starts it over.
     #[test]
-    fn the_open_time_grows_with_trips_and_starts_over_after_max(
+    fn the_open_time_grows_with_trips_and_then_starts_over(
         open_ms in 1..=100_000i64,
         factor_milli in 1_000..=10_000u32,
         max_times in 2..=50i64,
@@ -269,7 +269,7 @@ proptest! {
             let configured = service.edits.iter().any(|edit| format!("{edit:?}").starts_with("Configure"));
             prop_assert_eq!(configured, changes);
             if let Some(permit) = asked.permit {
-                prop_assert!(changes || permit.probe.is_some() || service.edits.is_empty() || !service.told.is_empty());
+                prop_assert!(changes || permit.probe.is_some() || service.edits.is_empty() || !service.reported.is_empty());
                 service.report(permit, if ok { Report::Ok } else { Report::Fail });
             }
         }
@@ -277,7 +277,7 @@ proptest! {
 
     /// The memory of a breaker with a window of 60 s, in ordinary use by eight callers, in every state.
     #[test]
-    fn a_breaker_with_a_window_of_a_minute_takes_less_than_a_kilobyte(
+    fn a_breaker_with_a_minutes_window_takes_under_a_kilobyte(
         calls in vec((0..8u8, 0..=10u32, 0..=SECOND_US), 200..=220),
     ) {
         let window = Some(WindowKind::Time(secs(60)));

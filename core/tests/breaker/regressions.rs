@@ -36,7 +36,7 @@ fn probes_that_are_never_heard_of_free_their_places() {
 }
 
 #[test]
-fn nine_hundred_and_ninety_nine_of_a_thousand_reports_are_enough() {
+fn all_but_one_of_a_thousand_reports_are_enough() {
     // resilience4j #1389: one lost report of many
     let mut service = Service::with(Patch { probes: Some(100), successes: Some(1_000), ..usual() });
     service.trip();
@@ -109,7 +109,7 @@ fn a_late_report_of_a_closed_call_mints_no_probe() {
 }
 
 #[test]
-fn a_late_failure_of_a_closed_call_does_not_open_half_open_again() {
+fn a_late_failure_does_not_open_half_open_again() {
     // cockatiel #91, Polly #217
     let mut service = Service::usual();
     let early = service.permit();
@@ -181,7 +181,7 @@ fn forty_failures_at_once_trip_once() {
     let mut trips = 0;
     for permit in permits {
         service.report(permit, Report::Fail);
-        trips += service.told.len();
+        trips += service.reported.len();
     }
     assert_eq!((service.state(), trips, service.breaker.trips()), ("open", 1, 1));
 }
@@ -198,7 +198,7 @@ fn a_caller_that_comes_first_does_not_freeze_the_configuration() {
 }
 
 #[test]
-fn a_success_elsewhere_does_not_undo_a_failure_in_the_window() {
+fn a_success_elsewhere_does_not_undo_a_windows_failure() {
     // pybreaker on Redis: a success anywhere sets the counter to zero
     let patch = Patch { consecutive: Some(0), rate_pct: Some(50), min_calls: Some(4), ..Patch::default() };
     let mut service = Service::with(patch);
@@ -210,7 +210,7 @@ fn a_success_elsewhere_does_not_undo_a_failure_in_the_window() {
 }
 
 #[test]
-fn the_time_of_opening_is_not_moved_by_what_comes_later() {
+fn later_events_do_not_move_the_time_of_opening() {
     // pybreaker #24: opened_at is overwritten, it never becomes half-open; opossum: counted from construction
     let mut service = Service::usual();
     let late: Vec<_> = (0..10).map(|_| service.permit()).collect();
@@ -266,7 +266,7 @@ fn a_call_of_longer_than_idle_still_counts() {
 }
 
 #[test]
-fn a_report_from_an_earlier_life_of_the_key_changes_nothing() {
+fn a_report_from_an_earlier_life_changes_nothing() {
     // Generation 0 comes again when a key has gone; a short IDLE made that soon.
     let mut service = Service::new();
     let options = Patch { idle: Some(secs(1)), ..usual() };
@@ -377,7 +377,7 @@ fn calls_keep_their_age_when_the_clock_is_set_back() {
 }
 
 #[test]
-fn a_run_is_forgotten_after_idle_although_the_window_was_changed() {
+fn a_run_is_forgotten_after_idle_in_any_window() {
     let mut service = Service::new();
     service.calls(4, Report::Fail);
     service.config(Patch { window: Some(WindowKind::Count(50)), ..Patch::default() });
@@ -400,7 +400,7 @@ fn an_operators_configuration_never_makes_admit_an_error() {
 }
 
 #[test]
-fn options_that_were_taken_are_not_an_error_the_next_time() {
+fn options_that_were_taken_are_valid_the_next_time() {
     // Once stored they no longer apply; then they were checked as if nothing else had been configured.
     let mut service = Service::with(Patch { open: Some(secs(1)), open_max: Some(secs(20)), ..Patch::default() });
     for (version, options) in [
@@ -416,7 +416,7 @@ fn options_that_were_taken_are_not_an_error_the_next_time() {
 }
 
 #[test]
-fn growth_without_room_is_told_to_who_names_it_and_to_nobody_else() {
+fn growth_without_room_is_reported_only_to_its_caller() {
     let mut service = Service::usual();
     let config = Box::new(Config { factor_milli: 2_000, ..Config::default() });
     service.breaker.apply(&Edit::Configure { config, version: 1, lasting: true, at_us: service.now().as_us() });
@@ -444,7 +444,7 @@ fn forcing_the_same_state_again_is_no_transition() {
     let before = service.permit();
     service.later(30 * SECOND_US);
     assert_eq!(service.force(Some(Force::Metrics), Some(secs(60))), "metrics");
-    assert_eq!((service.told.len(), service.counted()), (0, (3, 3)));
+    assert_eq!((service.reported.len(), service.counted()), (0, (3, 3)));
     assert_eq!(service.report(before, Report::Fail).why.text(), "counted");
     service.later(60 * SECOND_US);
     assert_eq!(service.state(), "closed");

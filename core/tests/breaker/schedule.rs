@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::model::{Answer, Calls, Forced, HOUR_US, Named, Window};
+use super::model::{Calls, Forced, HOUR_US, Named, Reply, Window};
 
 pub const MS_US: i64 = 1_000;
 pub const SECOND_US: i64 = 1_000_000;
@@ -51,13 +51,13 @@ pub enum What {
     Calls {
         caller: u8,
         times: u32,
-        answer: Answer,
+        reply: Reply,
         took_us: Option<i64>,
     },
     /// Of a permit: often a recent one; it may have been reported before, or be from long ago.
     Report {
         back: Index,
-        answer: Answer,
+        reply: Reply,
         took_us: Option<i64>,
     },
     ReportForged(u64),
@@ -197,12 +197,12 @@ fn admit() -> impl Strategy<Value = What> {
     })
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
+fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        5 => Just(Answer::Ok),
-        4 => Just(Answer::Fail),
-        1 => Just(Answer::Ignore),
-        1 => Just(Answer::Cancel),
+        5 => Just(Reply::Ok),
+        4 => Just(Reply::Fail),
+        1 => Just(Reply::Ignore),
+        1 => Just(Reply::Cancel),
     ]
 }
 
@@ -211,12 +211,12 @@ fn took_us() -> impl Strategy<Value = Option<i64>> {
 }
 
 fn calls_alike() -> impl Strategy<Value = What> {
-    let calls = (caller(), 1..=6u32, answer(), took_us());
-    calls.prop_map(|(caller, times, answer, took_us)| What::Calls { caller, times, answer, took_us })
+    let calls = (caller(), 1..=6u32, reply(), took_us());
+    calls.prop_map(|(caller, times, reply, took_us)| What::Calls { caller, times, reply, took_us })
 }
 
 fn report() -> impl Strategy<Value = What> {
-    (any::<Index>(), answer(), took_us()).prop_map(|(back, answer, took_us)| What::Report { back, answer, took_us })
+    (any::<Index>(), reply(), took_us()).prop_map(|(back, reply, took_us)| What::Report { back, reply, took_us })
 }
 
 fn tally() -> impl Strategy<Value = What> {

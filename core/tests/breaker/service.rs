@@ -15,7 +15,7 @@ pub struct Service {
     pub now_us: i64,
     /// Of the last step.
     pub edits: Edits,
-    pub told: Vec<Transition>,
+    pub reported: Vec<Transition>,
 }
 
 pub fn secs(seconds: i64) -> Span {
@@ -24,7 +24,7 @@ pub fn secs(seconds: i64) -> Span {
 
 impl Service {
     pub fn new() -> Self {
-        Self { breaker: Breaker::default(), now_us: START_US, edits: Edits::new(), told: Vec::new() }
+        Self { breaker: Breaker::default(), now_us: START_US, edits: Edits::new(), reported: Vec::new() }
     }
 
     /// Configured by CONFIG.
@@ -66,7 +66,7 @@ impl Service {
     pub fn config(&mut self, patch: Patch) -> bool {
         let now = self.now();
         let outcome = configure(&mut self.breaker, &patch, None, now).expect("a configuration");
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict
     }
 
@@ -81,7 +81,7 @@ impl Service {
     pub fn ask_with_chance(&mut self, caller: &str, options: Option<(&Patch, Option<u64>)>, chance: u32) -> Admission {
         let now = self.now();
         let outcome = admit(&mut self.breaker, named(caller), options, chance, now).expect("options that fit");
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict
     }
 
@@ -104,7 +104,7 @@ impl Service {
     pub fn report_after(&mut self, permit: Permit, said: Report, took: Option<Span>) -> Reported {
         let now = self.now();
         let outcome = report(&mut self.breaker, Some(permit), said, took, now);
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict
     }
 
@@ -142,21 +142,21 @@ impl Service {
     pub fn tally_of(&mut self, generation: u64, caller: &str, seq: u64, batch: Batch) -> Reported {
         let now = self.now();
         let outcome = tally(&mut self.breaker, Tally { generation, caller: named(caller), seq, batch }, now);
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict
     }
 
     pub fn force(&mut self, how: Option<Force>, length: Option<Span>) -> &'static str {
         let now = self.now();
         let outcome = force(&mut self.breaker, how, length, (b"ann", b"drill"), now);
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict.text()
     }
 
     pub fn reset(&mut self) -> bool {
         let now = self.now();
         let outcome = reset(&mut self.breaker, now);
-        (self.edits, self.told) = (outcome.edits, outcome.transitions.to_vec());
+        (self.edits, self.reported) = (outcome.edits, outcome.transitions.to_vec());
         outcome.verdict
     }
 
@@ -186,7 +186,7 @@ impl Service {
 
     /// The reasons of the last step's transitions.
     pub fn reasons(&self) -> Vec<&'static str> {
-        self.told.iter().map(|moved| moved.reason.text()).collect()
+        self.reported.iter().map(|moved| moved.reason.text()).collect()
     }
 }
 

@@ -17,7 +17,7 @@ fn count(key: &Key, kind: &str) -> usize {
 }
 
 #[test]
-fn more_than_ten_deaths_of_a_type_are_many_once_until_seen() {
+fn more_than_ten_deaths_of_a_type_alert_once() {
     let mut key = Key::default();
     die(&mut key, 0, 10, "order");
     assert_eq!(count(&key, "many"), 0);
@@ -38,7 +38,7 @@ fn more_than_ten_deaths_of_a_type_are_many_once_until_seen() {
 }
 
 #[test]
-fn a_spike_is_ten_times_the_usual_once_per_five_minutes() {
+fn a_spike_is_ten_times_the_usual() {
     let mut key = Key { now: START / (5 * MINUTE) * 5 * MINUTE, ..Key::default() };
     die(&mut key, 0, 10, "order");
     assert_eq!(count(&key, "spike"), 0);
@@ -137,7 +137,7 @@ fn deaths_by_time_raise_alerts_too() {
 }
 
 #[test]
-fn deaths_of_one_moment_raise_alerts_in_the_order_of_the_deaths() {
+fn deaths_of_one_moment_alert_in_their_order() {
     let mut key = Key::default();
     for id in ["a", "b", "c", "d", "e", "f"] {
         key.retried(&fault(id).of(if id < "d" { "x" } else { "y" }));
@@ -176,7 +176,7 @@ fn unseen_alerts_that_make_room_are_raised_again() {
 }
 
 #[test]
-fn what_was_done_is_in_the_audit_and_what_was_refused_is_not() {
+fn the_audit_has_what_was_done_not_what_was_refused() {
     let mut key = Key::default();
     key.dead(&["a"]);
     key.refusal(&redrive(1));

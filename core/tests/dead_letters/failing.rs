@@ -100,7 +100,7 @@ fn after_delays_a_retry_up_to_its_most() {
 }
 
 #[test]
-fn a_failure_that_does_not_count_waits_as_the_present_attempt() {
+fn an_uncounted_failure_waits_as_the_present_attempt() {
     let mut key = Key::default();
     key.configure(&none());
     assert_eq!(key.retried(&fault("a").not_counted()), (0, 500 * MS));
@@ -138,7 +138,7 @@ fn a_counted_failure_does_not_die_of_age() {
 }
 
 #[test]
-fn the_age_of_what_was_parked_begins_with_its_first_failure() {
+fn a_parked_messages_age_begins_with_its_first_failure() {
     let mut key = Key::default();
     key.dead(&["x"]);
     key.retried(&fault("head").of("o"));
@@ -296,7 +296,7 @@ fn a_fence_that_has_failed_gets_the_same_reply_again() {
 }
 
 #[test]
-fn an_earlier_fence_is_lost_once_another_take_has_the_entry() {
+fn an_earlier_fence_is_lost_after_another_take() {
     let mut key = Key::default();
     key.retried(&fault("a"));
     key.later(MINUTE);
@@ -312,7 +312,7 @@ fn an_earlier_fence_is_lost_once_another_take_has_the_entry() {
 }
 
 #[test]
-fn done_and_fail_by_the_last_fence_count_after_a_lapse() {
+fn the_last_fences_done_and_fail_count_after_lapses() {
     let mut key = Key::default();
     key.retried(&fault("a"));
     key.retried(&fault("b"));
@@ -326,7 +326,7 @@ fn done_and_fail_by_the_last_fence_count_after_a_lapse() {
 }
 
 #[test]
-fn a_lapse_waits_as_attempt_and_lapses_together_from_the_end_of_the_lease() {
+fn a_lapse_waits_as_attempts_and_lapses_together() {
     let mut key = Key::default();
     key.configure(&none());
     key.retried(&fault("a"));
@@ -408,7 +408,7 @@ fn a_lapse_does_not_count_if_the_server_was_away() {
 }
 
 #[test]
-fn fewer_crashes_do_not_kill_by_a_lapse_that_does_not_count() {
+fn an_uncounted_lapse_kills_nothing_under_fewer_crashes() {
     let mut key = Key::default();
     key.retried(&fault("a"));
     key.later(MINUTE);

@@ -10,7 +10,7 @@ use super::asking::*;
 use super::key::*;
 
 #[test]
-fn failures_with_the_same_text_but_for_numbers_are_one_group() {
+fn failures_that_differ_in_numbers_are_one_group() {
     let mut key = Key::default();
     let (_, one, _) = key.dies(&fault("a").error("timeout after 30 ms").finally());
     let (_, other, _) = key.dies(&fault("b").error("timeout after 45 ms").finally());
@@ -421,7 +421,7 @@ fn an_entry_that_crashes_before_it_fails_has_a_group() {
 }
 
 #[test]
-fn a_page_of_entries_goes_on_where_the_last_one_ended() {
+fn a_page_of_entries_continues_where_the_last_ended() {
     let mut key = Key::default();
     dead_case(&mut key, 10);
     let mut seen = Vec::new();

@@ -35,7 +35,7 @@ pub struct Key {
     pub promoted: Option<i64>,
     pub up_since: i64,
     pub room: Room,
-    /// What the last step told.
+    /// What the last step reported.
     pub replies: Vec<TakeReply>,
     pub endings: Vec<Ending>,
     pub edits: Vec<LedgerEdit>,
@@ -190,7 +190,7 @@ impl Key {
     pub fn retried(&mut self, fault: &Fault) -> (u32, i64) {
         match self.fail(fault) {
             Failed::Retry { attempt, delay } => (attempt, delay.as_us()),
-            other => panic!("{} is told {other:?}", fault.id),
+            other => panic!("{} got {other:?}", fault.id),
         }
     }
 
@@ -200,7 +200,7 @@ impl Key {
             Failed::Dead { deaths, group, reason } => {
                 (deaths, String::from_utf8_lossy(&group).into_owned(), reason.text())
             }
-            other => panic!("{} is told {other:?}", fault.id),
+            other => panic!("{} got {other:?}", fault.id),
         }
     }
 
@@ -243,7 +243,7 @@ impl Key {
     pub fn none(&mut self, token: &str) -> Option<i64> {
         match self.ask(token, 30 * SECOND, 1, None) {
             Decision::Refused(NothingDue { next }) => next.map(Span::as_us),
-            other => panic!("{token} is told {other:?}"),
+            other => panic!("{token} got {other:?}"),
         }
     }
 
@@ -453,9 +453,9 @@ impl Key {
         self.ledger.case(case)?.redrive
     }
 
-    /// What the call `id` was told in the last step.
+    /// What the call `id` got in the last step.
     pub fn reply(&self, id: u64) -> &TakeReply {
-        self.replies.iter().find(|reply| reply.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+        self.replies.iter().find(|reply| reply.id() == id).unwrap_or_else(|| panic!("{id} got no reply"))
     }
 
     /// `ids` die, a moment before now.

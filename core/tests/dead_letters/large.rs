@@ -187,7 +187,7 @@ fn a_lease_with_many_entries_ends_in_parts() {
         assert_eq!(key.wake, Some(closed_at), "the next part follows at once");
         key.now += MS;
         key.tick();
-        assert_eq!(key.endings, [], "that is told once");
+        assert_eq!(key.endings, [], "that is reported once");
         steps += 1;
     }
     assert_eq!((steps, key.ledger.count(Place::Dead), key.first_lease_end()), (10, 1_000, None));
@@ -196,7 +196,7 @@ fn a_lease_with_many_entries_ends_in_parts() {
 }
 
 #[test]
-fn what_is_left_of_an_ended_lease_is_not_given_again() {
+fn the_rest_of_an_ended_lease_is_not_regiven() {
     let (mut key, taken) = a_thousand_taken();
     assert!(key.close(taken[0].1));
     let mut other = key.clone();
@@ -207,7 +207,7 @@ fn what_is_left_of_an_ended_lease_is_not_given_again() {
 }
 
 #[test]
-fn a_taker_can_be_done_while_its_lease_ends_in_parts() {
+fn a_taker_can_finish_while_its_lease_ends() {
     let (mut key, taken) = a_thousand_taken();
     assert!(key.close(taken[0].1));
     assert!(key.done_all(&taken).iter().all(|ended| *ended == Ended::Ended), "no other has them");
@@ -216,7 +216,7 @@ fn a_taker_can_be_done_while_its_lease_ends_in_parts() {
 }
 
 #[test]
-fn a_reply_with_many_entries_that_was_not_delivered_is_no_lapse() {
+fn an_undelivered_reply_with_many_entries_is_no_lapse() {
     let (mut key, taken) = a_thousand_taken();
     assert!(key.take_back(taken[0].1));
     key.settle();
@@ -226,7 +226,7 @@ fn a_reply_with_many_entries_that_was_not_delivered_is_no_lapse() {
 }
 
 #[test]
-fn a_lease_that_ends_in_parts_ends_after_a_restart_or_a_promotion_too() {
+fn a_lease_that_ends_in_parts_survives_restarts_and_promotions() {
     for restarts in [true, false] {
         let (mut key, taken) = a_thousand_taken();
         assert!(key.close(taken[0].1));

@@ -57,7 +57,7 @@ impl Model {
         sums
     }
 
-    /// Once an aggregate has few deaths again, more of them are news.
+    /// Once an aggregate has few deaths again, more of them are an event.
     pub(super) fn forget_alarms(&mut self) {
         let sums = self.deaths();
         self.alarms.alerted.retain(|of| sums.get(of).is_some_and(|sum| *sum >= 3));

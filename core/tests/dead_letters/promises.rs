@@ -72,7 +72,7 @@ proptest! {
 
     /// Clocks that are set back included.
     #[test]
-    fn nothing_leaves_but_by_done_purge_or_the_end_of_its_retention(events in wild()) {
+    fn nothing_leaves_but_by_done_purge_or_retention(events in wild()) {
         let mut driver = Driver::new();
         for event in &events {
             let before: Vec<_> = (0..IDS).map(|at| driver.key.ledger.get(id(at).as_bytes()).map(|entry| entry.place)).collect();
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// Nothing waits longer than it could have been told, however clocks jump.
+    /// Nothing waits longer than it could have been reported, however clocks jump.
     #[test]
     fn no_clock_makes_an_entry_wait_for_ever(events in wild()) {
         let mut driver = Driver::new();

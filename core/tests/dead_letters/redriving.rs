@@ -100,7 +100,7 @@ fn a_redrive_is_scoped_by_its_filter() {
 }
 
 #[test]
-fn a_redrive_gives_out_in_the_order_of_deaths_at_its_pace() {
+fn a_redrive_gives_out_by_death_at_its_pace() {
     let mut key = Key::default();
     let (case, ids) = dead_case(&mut key, 5);
     key.start(&redrive(case));
@@ -211,7 +211,7 @@ fn the_pace_holds_across_a_failover() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_does_not_stop_a_redrive() {
+fn a_clock_set_back_does_not_stop_a_redrive() {
     let mut key = Key::default();
     key.later(DAY);
     let (case, _) = dead_case(&mut key, 3);
@@ -245,7 +245,7 @@ fn the_first_ones_are_tried_before_the_rest() {
 }
 
 #[test]
-fn a_redrive_stops_if_too_few_of_the_first_are_resolved() {
+fn a_redrive_stops_if_too_few_are_resolved() {
     let mut key = Key::default();
     let (case, ids) = dead_case(&mut key, 8);
     key.start(&RedriveRequest { first: 3, ..redrive(case) });
@@ -264,7 +264,7 @@ fn a_redrive_stops_if_too_few_of_the_first_are_resolved() {
 }
 
 #[test]
-fn a_redrive_stops_when_most_of_the_last_outcomes_are_deaths() {
+fn a_redrive_stops_when_most_last_outcomes_are_deaths() {
     let mut key = Key::default();
     let (case, ids) = dead_case(&mut key, 40);
     key.start(&RedriveRequest { first: 1, ..redrive(case) });
@@ -291,7 +291,7 @@ fn a_redrive_stops_when_most_of_the_last_outcomes_are_deaths() {
 }
 
 #[test]
-fn a_redrive_that_has_failed_gives_nothing_to_those_who_wait() {
+fn a_failed_redrive_gives_nothing_to_waiters() {
     let mut key = Key::default();
     let (case, ids) = dead_case(&mut key, 40);
     key.start(&RedriveRequest { rate: Some(Rate { count: 1_000, period: Span::from_secs(60) }), ..redrive(case) });

@@ -56,7 +56,7 @@ fn a_take_stops_before_sixteen_megabytes_but_gives_one() {
 }
 
 #[test]
-fn what_is_due_first_is_given_first_and_then_what_came_first() {
+fn due_entries_come_first_and_then_the_oldest() {
     let mut key = Key::default();
     key.retried(&fault("late").after(30 * SECOND));
     key.retried(&fault("one").after(10 * SECOND));
@@ -129,7 +129,7 @@ fn a_reply_that_was_not_delivered_changes_nothing() {
 }
 
 #[test]
-fn a_reply_that_was_not_delivered_is_due_though_a_clock_was_set_back() {
+fn an_undelivered_reply_is_due_after_a_clock_set_back() {
     let mut key = Key::default();
     key.retried(&fault("a"));
     key.later(MINUTE);

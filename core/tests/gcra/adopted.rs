@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn an_adopted_key_owes_what_redis_cell_said_and_at_most_a_bucket(
+    fn an_adopted_key_owes_what_redis_cell_said(
         quota in quota(),
         ahead_64ths in -16..=80i128,
         ahead_ns in -2_000..=2_000i128,

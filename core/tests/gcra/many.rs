@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use resil_core::rate_limit::{Ask, Quota, TierSet, step, step_many};
 use resil_core::{Instant, Step};
 
-use crate::bucket::{Answer, Buckets, Request};
+use crate::bucket::{Buckets, Reply, Request};
 use crate::schedule::{Event, START_US, anything, quota, unsteady};
 use crate::seed;
 use crate::token_bucket::{rate, request, row};
@@ -27,23 +27,23 @@ impl Pair {
 }
 
 /// What must happen: every bucket pays, or only what a clock that was set back mended is written down.
-fn expected(pairs: &mut [Pair], cost: u32, now_us: i64) -> Vec<Answer> {
+fn expected(pairs: &mut [Pair], cost: u32, now_us: i64) -> Vec<Reply> {
     let take = Request::Take(cost as i64);
-    let tried: Vec<(Buckets, Answer)> = pairs
+    let tried: Vec<(Buckets, Reply)> = pairs
         .iter()
         .map(|pair| {
             let mut model = pair.model.clone();
-            let answer = model.call(&[rate(&pair.quota)], take, now_us);
-            (model, answer)
+            let reply = model.call(&[rate(&pair.quota)], take, now_us);
+            (model, reply)
         })
         .collect();
-    let all_pay = tried.iter().all(|(_, answer)| answer.granted > 0);
-    let settle = |(pair, (model, answer)): (&mut Pair, (Buckets, Answer))| {
-        if all_pay || answer.granted == 0 {
+    let all_pay = tried.iter().all(|(_, reply)| reply.granted > 0);
+    let settle = |(pair, (model, reply)): (&mut Pair, (Buckets, Reply))| {
+        if all_pay || reply.granted == 0 {
             pair.model = model;
-            return answer;
+            return reply;
         }
-        Answer { granted: 0, ..pair.model.call(&[rate(&pair.quota)], Request::Peek, now_us) }
+        Reply { granted: 0, ..pair.model.call(&[rate(&pair.quota)], Request::Peek, now_us) }
     };
     pairs.iter_mut().zip(tried).map(settle).collect()
 }
@@ -64,14 +64,14 @@ fn play(quotas: &[Quota], events: &[Event]) -> Result<(), TestCaseError> {
         let Step { verdict, change, .. } = step_many(&keys, cost, Instant::from_us(now_us)).expect("one tier each");
         let expected = expected(&mut pairs, cost, now_us);
 
-        let refused_by = expected.iter().position(|answer| answer.granted == 0 && answer.rows[0].wait_us != Some(0));
+        let refused_by = expected.iter().position(|reply| reply.granted == 0 && reply.rows[0].wait_us != Some(0));
         prop_assert_eq!(verdict.refused_by, refused_by);
         prop_assert_eq!(verdict.granted, if refused_by.is_none() { cost } else { 0 });
         let rows: Vec<_> = verdict.readings.iter().map(row).collect();
-        prop_assert_eq!(rows, expected.iter().map(|answer| answer.rows[0]).collect::<Vec<_>>());
-        prop_assert_eq!(change.is_some(), expected.iter().any(|answer| answer.stored));
-        for ((pair, answer), tiers) in pairs.iter_mut().zip(&expected).zip(change.into_iter().flatten()) {
-            prop_assert_eq!(tiers.is_some(), answer.stored);
+        prop_assert_eq!(rows, expected.iter().map(|reply| reply.rows[0]).collect::<Vec<_>>());
+        prop_assert_eq!(change.is_some(), expected.iter().any(|reply| reply.stored));
+        for ((pair, reply), tiers) in pairs.iter_mut().zip(&expected).zip(change.into_iter().flatten()) {
+            prop_assert_eq!(tiers.is_some(), reply.stored);
             pair.tiers = tiers.unwrap_or_else(|| pair.tiers.clone());
         }
     }
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn all_keys_pay_or_none_and_the_first_that_refuses_is_named(
+    fn all_keys_pay_or_none_and_refusals_are_named(
         quotas in vec(quota(), 1..=5),
         events in unsteady(anything()),
     ) {

@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn over_any_interval_admitted_minus_refunded_is_at_most_capacity_plus_rate_times_length(
+    fn admitted_minus_refunded_stays_within_capacity_plus_rate(
         quota in quota(),
         events in steady(spending()),
     ) {
@@ -66,7 +66,7 @@ proptest! {
     /// A reserved cell is admitted when its turn comes. Turns are whole microseconds, so an interval counts as one
     /// longer. A refund that comes while turns are booked may be for any of them: it counts until the last of them.
     #[test]
-    fn reserved_cells_are_spread_so_that_their_turns_keep_the_rate(quota in quota(), events in steady(anything())) {
+    fn reserved_cells_are_spread_to_keep_the_rate(quota in quota(), events in steady(anything())) {
         struct Refund { from_us: i64, until_us: i64, cells: i64 }
         let mut turns: Vec<Entry> = Vec::new();
         let mut refunds: Vec<Refund> = Vec::new();
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_that_is_collected_when_it_may_be_is_not_missed(quota in quota(), events in steady(anything())) {
+    fn a_key_collected_in_time_is_not_missed(quota in quota(), events in steady(anything())) {
         let mut kept = Key::new();
         let mut collected = Key::new();
         for event in &events {

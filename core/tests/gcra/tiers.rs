@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn tiers_match_by_period_and_unnamed_ones_keep_their_debt_until_it_has_drained(
+    fn tiers_match_by_period_and_unnamed_ones_keep_their_debt(
         configurations in vec(tiers(1..=8), 1..=3),
         events in unsteady(anything()),
     ) {
@@ -112,7 +112,7 @@ fn hourly(hours: i64) -> Quota {
 }
 
 #[test]
-fn a_seventeenth_tier_in_debt_is_an_error_and_changes_nothing() {
+fn a_seventeenth_tier_in_debt_is_an_error() {
     let now = Instant::from_us(START_US);
     let mut key = Key::new();
     key.call(&(1..=8).map(hourly).collect::<Vec<_>>(), Ask::Take(1));
@@ -124,7 +124,7 @@ fn a_seventeenth_tier_in_debt_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_drained_tier_of_an_older_configuration_does_not_hide_a_changed_period() {
+fn a_drained_old_tier_does_not_hide_a_changed_period() {
     let (short, minute, renamed) = (SECOND_US, 60 * SECOND_US, 2 * 60 * SECOND_US);
     let quota = |period_us| Quota::new(10, Span::from_us(period_us), 10).expect("a valid rate");
     let mut key = Key::new();

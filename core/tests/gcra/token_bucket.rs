@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use resil_core::rate_limit::{Ask, Quota, Reading, Wait};
 
-use crate::bucket::{Answer, Buckets, Rate, Request, Row};
+use crate::bucket::{Buckets, Rate, Reply, Request, Row};
 use crate::schedule::{Called, Event, Key, anything, quota, unsteady};
 use crate::seed;
 
@@ -34,8 +34,8 @@ pub fn row(reading: &Reading) -> Row {
     }
 }
 
-fn answer(called: &Called) -> Answer {
-    Answer {
+fn reply(called: &Called) -> Reply {
+    Reply {
         granted: called.verdict.granted as i64,
         rows: called.verdict.tiers.iter().map(row).collect(),
         stored: called.changed,
@@ -55,7 +55,7 @@ pub fn play_both(configurations: &[Vec<Quota>], events: &[Event]) -> Result<(), 
             let before = key.clone();
             let expected = model.call(&rates, request(ask), key.now_us);
             let called = key.call(quotas, ask);
-            prop_assert_eq!(answer(&called), expected, "{:?} of {:?} on {:?}", ask, quotas, before);
+            prop_assert_eq!(reply(&called), expected, "{:?} of {:?} on {:?}", ask, quotas, before);
             let periods: Vec<i64> = key.tiers.iter().map(|tier| tier.quota().period().as_us()).collect();
             prop_assert_eq!(periods, model.periods(), "tiers stored after {:?} of {:?} on {:?}", ask, quotas, before);
         }
@@ -68,7 +68,7 @@ proptest! {
 
     // Property 12: a bucket never holds more than its capacity, refills at its rate, and pays one cell per call.
     #[test]
-    fn a_token_bucket_seen_through_gcra_pays_per_request_and_refills_at_its_rate(
+    fn a_token_bucket_pays_per_request_and_refills_at_rate(
         quota in quota(),
         events in unsteady(anything()),
     ) {
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_limit_period_or_burst_carries_the_debt_in_cells(
+    fn a_changed_limit_carries_the_debt_in_cells(
         quotas in vec(quota(), 2..=4),
         events in unsteady(anything()),
     ) {

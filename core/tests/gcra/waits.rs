@@ -45,7 +45,7 @@ proptest! {
 
     // Property 11: beyond the limit a call is refused with a positive time to wait, and that time is true.
     #[test]
-    fn a_caller_that_waits_retry_after_and_is_alone_is_admitted_and_not_a_microsecond_earlier(
+    fn retry_after_is_exact_for_a_lone_caller(
         quotas in configurations(),
         events in unsteady(anything()),
     ) {
@@ -58,7 +58,7 @@ proptest! {
                     prop_assert_eq!(key.would(4_000 * DAY_US, &[quota], again).granted, 0);
                 }
                 wait => {
-                    prop_assert!(exactly(wait) > 0, "refused, and told not to wait");
+                    prop_assert!(exactly(wait) > 0, "refused, and reported not to wait");
                     prop_assert!(key.would(exactly(wait), &[quota], again).granted > 0, "after the exact wait");
                     prop_assert!(key.would(wait.ms() * 1_000, &[quota], again).granted > 0, "after the reply's ms");
                     prop_assert_eq!(key.would(exactly(wait) - 1, &[quota], again).granted, 0, "a microsecond early");
@@ -68,9 +68,9 @@ proptest! {
         })?;
     }
 
-    /// However the clock is set: nobody is told to wait longer than a bucket takes to fill and the longest booking.
+    /// However the clock is set: nobody is asked to wait longer than a bucket takes to fill and the longest booking.
     #[test]
-    fn no_clock_step_freezes_a_bucket_longer_than_it_takes_to_fill(
+    fn no_clock_step_freezes_a_bucket_longer_than_filling_it(
         quotas in configurations(),
         events in unsteady(anything()),
     ) {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn remaining_cells_can_be_taken_at_once_and_one_more_can_not(
+    fn remaining_cells_can_be_taken_at_once_and_no_more(
         quotas in configurations(),
         events in steady(anything()),
     ) {
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn after_reset_after_the_bucket_is_full_and_not_a_microsecond_earlier(
+    fn the_bucket_is_full_exactly_after_reset_after(
         quotas in configurations(),
         events in steady(anything()),
     ) {
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn refund_gives_back_at_most_what_is_owed_and_never_more_than_full(
+    fn a_refund_gives_back_at_most_what_is_owed(
         quotas in configurations(),
         events in unsteady(anything()),
         cells in 1..=3_000u32,
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refund_on_a_missing_key_gives_nothing_and_creates_nothing(quota in quota(), cells in 1..=1_000_000u32) {
+    fn a_refund_on_a_missing_key_creates_nothing(quota in quota(), cells in 1..=1_000_000u32) {
         let mut key = Key::new();
         let called = key.call(&[quota], Ask::Refund(cells));
         prop_assert_eq!(called.verdict.granted, 0);

@@ -5,7 +5,7 @@ use resil_core::guard::*;
 use resil_core::waited::{Decision, Floor, Machine, Queue, Reply, Setting, Stepped, WaitedKey, Waiting};
 use resil_core::{Instant, Span, Stored, codec};
 
-pub type Told = (u64, Result<Admitted, EnterRefusal>);
+pub type Reported = (u64, Result<Admitted, EnterRefusal>);
 
 pub struct Key {
     pub guard: Guard,
@@ -13,8 +13,8 @@ pub struct Key {
     pub queue: Queue<EnterRequest>,
     floor: Floor,
     pub now: Instant,
-    /// What waiters were told, by their ids.
-    pub told: Vec<Told>,
+    /// What waiters heard, by their ids.
+    pub reported: Vec<Reported>,
     next_id: u64,
     is_new: bool,
     timer_at: Option<Instant>,
@@ -30,7 +30,7 @@ impl Key {
             queue: Queue::default(),
             floor: Floor::default(),
             now: START,
-            told: Vec::new(),
+            reported: Vec::new(),
             next_id: 0,
             is_new: true,
             timer_at: None,
@@ -77,8 +77,10 @@ impl Key {
         assert_eq!(self.replica, self.guard);
         for reply in outcome.replies {
             match reply {
-                Reply::Granted { id, grant, .. } => self.told.push((id, Ok(grant))),
-                Reply::Refused { id, refusal } | Reply::TimedOut { id, refusal } => self.told.push((id, Err(refusal))),
+                Reply::Granted { id, grant, .. } => self.reported.push((id, Ok(grant))),
+                Reply::Refused { id, refusal } | Reply::TimedOut { id, refusal } => {
+                    self.reported.push((id, Err(refusal)))
+                }
                 Reply::Superseded { .. } => {}
             }
         }

@@ -49,7 +49,7 @@ fn a_breaker_heals_from_a_clock_that_was_set_back() {
 }
 
 #[test]
-fn a_budget_heals_from_a_clock_that_was_set_back_and_forgets_nothing() {
+fn a_budget_heals_from_a_clock_set_back() {
     let budget = r#"{"ttl":"1s","minPerSecond":1,"percent":0}"#;
     let mut key = Key::with(&format!(r#"{{"retry":{{"jitter":"none","initialBackoff":"1ms","budget":{budget}}}}}"#));
     let fails = |key: &mut Key| {
@@ -107,7 +107,7 @@ fn an_overdue_retry_is_refused() {
 }
 
 #[test]
-fn a_ticket_is_over_on_its_second_though_very_many_ended_with_it() {
+fn a_ticket_ends_on_its_second_among_very_many() {
     let mut key = Key::with(r#"{"timeout":{"attempt":"1s"},"breaker":{"consecutiveFailures":1}}"#);
     let tickets: Vec<u64> = (0..1_000).map(|number| key.enter(&format!("call {number}")).unwrap().ticket).collect();
     key.later(2_000);
@@ -118,7 +118,7 @@ fn a_ticket_is_over_on_its_second_though_very_many_ended_with_it() {
 }
 
 #[test]
-fn an_attempt_may_not_take_longer_than_is_left_of_its_call() {
+fn an_attempt_takes_no_longer_than_its_call_has_left() {
     let mut key =
         Key::with(r#"{"timeout":{"attempt":"2s","total":"3s"},"retry":{"jitter":"none","initialBackoff":"1s"}}"#);
     let first = key.enter("a").unwrap();
@@ -148,7 +148,7 @@ fn a_retry_that_reached_nobody_can_be_asked_for_again() {
 }
 
 #[test]
-fn a_ticket_that_is_not_known_is_refused_though_its_owner_is_inside() {
+fn an_unknown_ticket_is_refused_though_its_owner_is_inside() {
     let mut key = Key::with("{}");
     key.enter("a").unwrap();
     assert_eq!(layer(&key.retry("a", 0)), "ticket");
@@ -163,10 +163,10 @@ fn nobody_waits_longer_than_the_policy_lets_them() {
     assert_eq!(key.ask("short", request(), Some(50)), Decision::Queued);
     key.later(50);
     key.tick();
-    assert_eq!(key.told.pop().unwrap().0, key.id());
+    assert_eq!(key.reported.pop().unwrap().0, key.id());
     key.later(50);
     key.tick();
-    assert_eq!(layer(&key.told.pop().unwrap().1), "bulkhead");
+    assert_eq!(layer(&key.reported.pop().unwrap().1), "bulkhead");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn those_who_wait_and_are_refused_are_counted() {
 }
 
 #[test]
-fn a_document_that_is_too_long_as_it_is_stored_is_refused() {
+fn a_document_too_long_to_store_is_refused() {
     let partitions: Vec<String> = (0..2_330).map(|n| format!(r#""{n:x}":{{"max_concurrent":1}}"#)).collect();
     let document = format!(r#"{{"bulkhead":{{"partitions":{{{}}}}}}}"#, partitions.join(","));
     assert!(document.len() < DOCUMENT_MAX);
@@ -191,7 +191,7 @@ fn a_document_that_is_too_long_as_it_is_stored_is_refused() {
 }
 
 #[test]
-fn what_a_deleted_policy_leaves_behind_is_freed_a_little_at_a_time() {
+fn what_a_deleted_policy_leaves_is_freed_in_parts() {
     let mut key = Key::with(r#"{"timeout":{"attempt":"60s"}}"#);
     for number in 0..5_000 {
         key.enter(&format!("call {number}")).unwrap();

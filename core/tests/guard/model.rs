@@ -23,7 +23,7 @@ struct Call {
     attempt: u32,
     first: i64,
     ends: i64,
-    /// It waits for its retry, which it was told like this.
+    /// It waits for its retry, which it learned like this.
     waits: Option<Said>,
     from: Option<usize>,
 }

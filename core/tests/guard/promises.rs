@@ -66,9 +66,9 @@ proptest! {
                 }
                 Event::Exit { ticket, report } => {
                     let ticket = pick(&tickets, ticket);
-                    let (told, again) = (key.exit(ticket, REPORTS[report]), key.digest());
+                    let (reported, again) = (key.exit(ticket, REPORTS[report]), key.digest());
                     // Asking again is the same reply, and changes nothing.
-                    prop_assert_eq!(key.exit(ticket, Report::Fail), told);
+                    prop_assert_eq!(key.exit(ticket, Report::Fail), reported);
                     prop_assert_eq!(key.digest(), again);
                     None
                 }
@@ -83,11 +83,11 @@ proptest! {
             };
             match asked {
                 // A call that leaves the queue may let another in.
-                Some(Decision::Refused(_)) if key.told.is_empty() => prop_assert_eq!(key.digest(), before),
+                Some(Decision::Refused(_)) if key.reported.is_empty() => prop_assert_eq!(key.digest(), before),
                 Some(Decision::Granted(admitted)) => tickets.push(admitted.ticket),
                 _ => {}
             }
-            tickets.extend(key.told.drain(..).filter_map(|(_, told)| told.ok()).map(|admitted| admitted.ticket));
+            tickets.extend(key.reported.drain(..).filter_map(|(_, reported)| reported.ok()).map(|admitted| admitted.ticket));
             let view = key.view();
             prop_assert!(view.queued == 0 || view.max.is_some());
         }
@@ -182,7 +182,7 @@ proptest! {
 
     /// A call that waits may be of a class that is shed by the time a place is free: policies change.
     #[test]
-    fn no_class_is_admitted_from_the_queue_while_a_higher_one_is_shed(
+    fn no_class_leaves_the_queue_while_higher_ones_are_shed(
         events in vec((0..6usize, 0..8usize), 1..60),
     ) {
         const PCT: [usize; 4] = [40, 50, 60, 90];
@@ -202,7 +202,7 @@ proptest! {
                     let asked = key.ask(&format!("o{at}"), request, Some(100_000));
                     classes.insert(key.id(), priority);
                     if let Decision::Granted(admitted) = asked {
-                        key.told.push((key.id(), Ok(admitted)));
+                        key.reported.push((key.id(), Ok(admitted)));
                     }
                 }
                 3 | 4 if !inside.is_empty() => {
@@ -214,10 +214,10 @@ proptest! {
                     is_shedding = which % 4 != 0;
                 }
             }
-            let told: Vec<_> = key.told.drain(..).filter_map(|(id, told)| told.ok().map(|told| (id, told.ticket))).collect();
+            let reported: Vec<_> = key.reported.drain(..).filter_map(|(id, reported)| reported.ok().map(|reported| (id, reported.ticket))).collect();
             let (max, active) = (key.view().max.unwrap(), key.view().active);
-            for (nth, (id, ticket)) in told.iter().enumerate() {
-                let (class, taken) = (classes[id], active + nth - told.len());
+            for (nth, (id, ticket)) in reported.iter().enumerate() {
+                let (class, taken) = (classes[id], active + nth - reported.len());
                 inside.push(*ticket);
                 if is_shedding && class < PCT.len() {
                     prop_assert!(taken * 100 < PCT[class] * max, "class {class} was let in at {taken} of {max}");

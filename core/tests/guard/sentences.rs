@@ -51,8 +51,8 @@ fn places_are_taken_and_freed_and_the_queue_waits() {
     let Decision::Refused(EnterRefusal::Layer(refused)) = key.ask("d", request(), Some(5_000)) else { panic!() };
     assert_eq!(refused.reason, RefusedFor::Queue);
     assert_eq!(key.exit(a.ticket, Report::Ok), Exited::Done);
-    let (id, told) = key.told.pop().unwrap();
-    assert_eq!((id, told.unwrap().attempt), (waiter, 1));
+    let (id, reported) = key.reported.pop().unwrap();
+    assert_eq!((id, reported.unwrap().attempt), (waiter, 1));
     assert_eq!((key.view().active, key.view().queued), (2, 0));
 }
 
@@ -67,8 +67,8 @@ fn a_critical_waiter_is_served_before_the_others() {
     let mut ticket = inside.ticket;
     for id in [3, 4, 2] {
         key.exit(ticket, Report::Ok);
-        let (told, admitted) = key.told.pop().unwrap();
-        assert_eq!(told, id);
+        let (reported, admitted) = key.reported.pop().unwrap();
+        assert_eq!(reported, id);
         ticket = admitted.unwrap().ticket;
     }
 }
@@ -191,7 +191,7 @@ fn a_retry_that_lapses_gives_its_budget_back() {
 }
 
 #[test]
-fn an_open_breaker_becomes_half_open_only_if_all_others_agree() {
+fn an_open_breaker_half_opens_only_if_all_others_agree() {
     let json = r#"{"breaker":{"consecutiveFailures":1,"openFor":"1s"},"rateLimit":{"limit":1,"period":"1h"}}"#;
     let mut key = Key::with(json);
     let a = key.enter("a").unwrap();

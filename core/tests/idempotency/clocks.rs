@@ -29,7 +29,7 @@ proptest! {
 
     /// Wherever the clock is set to, nothing lasts longer from now than its own length and a second.
     #[test]
-    fn a_clock_set_back_costs_at_most_one_lease_or_one_ttl(events in wild()) {
+    fn a_clock_set_back_costs_one_lease_or_ttl(events in wild()) {
         let mut driver = Driver::default();
         for event in &events {
             driver.play(event);
@@ -42,7 +42,7 @@ proptest! {
 
     /// A step that is more than jitter is noticed at once, also where nothing may be written.
     #[test]
-    fn waiters_keep_their_remaining_wait_when_the_clock_is_set_back(
+    fn waiters_keep_their_remaining_wait_after_a_clock_set_back(
         wait in 1..=10 * MINUTE,
         back in JITTER + 1..=HOUR,
         writable: bool,
@@ -66,8 +66,8 @@ proptest! {
         let end = key.now + lease;
         key.now += passed.min(lease - 1);
         key.promote(by);
-        let told = key.told_or_run("b");
-        match told {
+        let reported = key.reported_or_run("b");
+        match reported {
             Some(Settled::Busy { remaining, .. }) => {
                 prop_assert!(end > key.now);
                 prop_assert!((lease..=lease + JITTER).contains(&remaining.as_us()));
@@ -78,7 +78,7 @@ proptest! {
 }
 
 impl Key {
-    fn told_or_run(&mut self, token: &str) -> Option<Settled> {
+    fn reported_or_run(&mut self, token: &str) -> Option<Settled> {
         match self.begin(token, work()) {
             super::key::Begun::Refused(settled) => Some(settled),
             _ => None,
@@ -87,7 +87,7 @@ impl Key {
 }
 
 #[test]
-fn a_result_committed_by_a_clock_that_was_years_ahead_is_not_kept_for_years() {
+fn a_result_from_years_ahead_is_not_kept_for_years() {
     let mut key = Key::default();
     key.now += 3_000 * DAY;
     key.run("a", work());
@@ -98,7 +98,7 @@ fn a_result_committed_by_a_clock_that_was_years_ahead_is_not_kept_for_years() {
 }
 
 #[test]
-fn an_event_seen_by_a_clock_that_was_years_ahead_is_not_seen_for_years() {
+fn an_event_from_years_ahead_is_not_seen_for_years() {
     let mut key = Key::default();
     key.now += 3_000 * DAY;
     assert_eq!(key.once("", MINUTE), Ok(true));
@@ -109,7 +109,7 @@ fn an_event_seen_by_a_clock_that_was_years_ahead_is_not_seen_for_years() {
 }
 
 #[test]
-fn a_record_held_by_a_clock_that_was_years_ahead_is_not_held_for_years() {
+fn a_record_from_years_ahead_is_not_held_for_years() {
     let mut key = Key::default();
     key.now += 3_000 * DAY;
     key.run("a", work().or_hold().keep(HOUR));
@@ -132,7 +132,7 @@ fn a_server_that_may_not_write_only_ends_patience() {
 }
 
 #[test]
-fn a_run_that_lapsed_after_a_promotion_was_held_until_its_real_end() {
+fn a_lapse_after_a_promotion_held_the_run_until_then() {
     let mut key = Key::default();
     key.run("a", work());
     key.now += 9 * SECOND;
@@ -142,7 +142,7 @@ fn a_run_that_lapsed_after_a_promotion_was_held_until_its_real_end() {
 }
 
 #[test]
-fn a_look_after_a_promotion_sees_what_runs_on_however_briefly_it_is_kept() {
+fn after_a_promotion_a_look_sees_a_briefly_kept_run() {
     let mut key = Key::default();
     key.run("a", work().of("f").keep(SECOND));
     key.now += 9 * SECOND;

@@ -49,16 +49,17 @@ impl Driver {
     /// The machine beside the model.
     pub fn play_beside(&mut self, model: &mut Model, event: &Event) -> Result<(), TestCaseError> {
         let (call, said) = self.play(event);
-        (model.now, model.told, model.ends) = (self.key.now, Vec::new(), Vec::new());
+        (model.now, model.reported, model.ends) = (self.key.now, Vec::new(), Vec::new());
         prop_assert_eq!(&said, &ask_model(model, &call, &self.key), "{:?}", call);
-        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(reported(&self.key.replies), model.reported.clone(), "{:?}", call);
         let ends = self.key.endings.iter().map(|end| (end.owner.to_vec(), end.fence, end.held.as_us(), how(end.how)));
         prop_assert_eq!(ends.collect::<Vec<_>>(), model.ends.clone(), "{:?}", call);
         prop_assert_eq!(kept(&self.key.record), model.kept.clone(), "{:?}", call);
-        let line = self.key.queue.waiters();
-        let line = line.map(|waiter| (waiter.id, waiter.owner.to_vec(), waiter.since.as_us(), waiter.deadline.as_us()));
-        let naive = model.line.iter().map(|waiter| (waiter.id, waiter.token.clone(), waiter.since, waiter.until));
-        prop_assert_eq!(line.collect::<Vec<_>>(), naive.collect::<Vec<_>>(), "{:?}", call);
+        let waiters = self.key.queue.waiters();
+        let waiters =
+            waiters.map(|waiter| (waiter.id, waiter.owner.to_vec(), waiter.since.as_us(), waiter.deadline.as_us()));
+        let naive = model.queue.iter().map(|waiter| (waiter.id, waiter.token.clone(), waiter.since, waiter.until));
+        prop_assert_eq!(waiters.collect::<Vec<_>>(), naive.collect::<Vec<_>>(), "{:?}", call);
         if !matches!(call, Call::Upheaval(Upheaval::Restart | Upheaval::Promote(_))) {
             prop_assert_eq!(self.key.wake, model.wake(), "{:?}", call);
         }
@@ -222,15 +223,15 @@ fn settled(settled: Settled) -> Said {
     }
 }
 
-fn told(replies: &[RunReply]) -> Vec<(u64, Said, Option<u64>)> {
-    let told = replies.iter().map(|answer| match answer {
+fn reported(replies: &[RunReply]) -> Vec<(u64, Said, Option<u64>)> {
+    let reported = replies.iter().map(|reply| match reply {
         RunReply::Granted { id, grant: run, bind_to, .. } => (*id, ran(*run), bind_to.map(bound_to)),
         RunReply::Refused { id, refusal: said } | RunReply::TimedOut { id, refusal: said } => {
             (*id, settled(said.clone()), None)
         }
         RunReply::Superseded { id } => (*id, Said::Superseded, None),
     });
-    told.collect()
+    reported.collect()
 }
 
 fn how(end: End) -> &'static str {

@@ -1,4 +1,4 @@
-//! One key as a server keeps it: record, line, fences, a clock; and a replica that only gets the records that changed.
+//! One key as a server keeps it: record, queue, fences, a clock; and a replica that only gets the records that changed.
 //!
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
@@ -67,11 +67,11 @@ pub struct Key {
     pub replica_floor: Floor,
     pub now: i64,
     pub promoted: Option<i64>,
-    /// What the last step told.
+    /// What the last step reported.
     pub replies: Vec<RunReply>,
     pub endings: Vec<Ending>,
     pub wake: Option<i64>,
-    /// Calls that wait for their answer.
+    /// Calls that wait for their reply.
     pub open: Vec<u64>,
     pub calls: u64,
 }
@@ -127,10 +127,10 @@ impl Key {
 
     fn hold_to_account(&mut self) {
         let bytes = bytes_of(&self.record);
-        assert_eq!(bytes, bytes_of(&self.replica), "what was told makes the same record elsewhere");
+        assert_eq!(bytes, bytes_of(&self.replica), "what was reported makes the same record elsewhere");
         assert_eq!(decode_record(&bytes).as_ref(), Ok(&self.record), "the record can be stored");
-        for answer in &self.replies {
-            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+        for reply in &self.replies {
+            let at = self.open.iter().position(|id| *id == reply.id()).expect("one reply, to a call that waits");
             self.open.remove(at);
         }
         let mut waits: Vec<u64> = self.queue.waiters().map(|waiter| waiter.id).collect();
@@ -142,7 +142,7 @@ impl Key {
         assert_eq!(self.wake, self.moments().into_iter().min(), "it is woken by whatever comes first");
     }
 
-    /// When somebody has to be told something: the lease ends, patience ends.
+    /// When somebody has to be notified: the lease ends, patience ends.
     pub fn moments(&self) -> Vec<i64> {
         let lease = self.lease_end();
         lease.into_iter().chain(self.queue.waiters().map(|waiter| waiter.deadline.as_us())).collect()
@@ -178,29 +178,29 @@ impl Key {
             bind_to: wish.bind_to.map(binding),
         };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
-        // Until the verdict is known the call counts as open: a caller that is told at once is not told again.
+        // Until the verdict is known the call counts as open: a caller that is notified at once is not notified again.
         self.open.push(id);
         let verdict = self.step(|key, setting| idempotency::begin(key, token.as_bytes(), ask, waiting, setting));
-        let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
+        let open = self.open.pop_if(|open| *open == id).expect("a verdict or a reply, never both");
         if verdict == Begun::Queued {
             self.open.push(open);
         }
         verdict
     }
 
-    /// Begins, and is told to run.
+    /// Begins, and gets the run.
     pub fn run(&mut self, token: &str, wish: Wish) -> Run {
         match self.begin(token, wish) {
             Begun::Granted(run) => run,
-            other => panic!("{token} is told {other:?}"),
+            other => panic!("{token} got {other:?}"),
         }
     }
 
-    /// Begins, and is told that it may not run.
-    pub fn told(&mut self, token: &str, wish: Wish) -> Settled {
+    /// Begins, and learns that it may not run.
+    pub fn reported(&mut self, token: &str, wish: Wish) -> Settled {
         match self.begin(token, wish) {
             Begun::Refused(settled) => settled,
-            other => panic!("{token} is told {other:?}"),
+            other => panic!("{token} got {other:?}"),
         }
     }
 
@@ -303,20 +303,20 @@ impl Key {
         self.tick();
     }
 
-    /// What the call `id` was told in the last step.
-    pub fn answer(&self, id: u64) -> &RunReply {
-        self.replies.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    /// What the call `id` got in the last step.
+    pub fn reply(&self, id: u64) -> &RunReply {
+        self.replies.iter().find(|reply| reply.id() == id).unwrap_or_else(|| panic!("{id} got no reply"))
     }
 
     pub fn answered_run(&self, id: u64) -> Run {
-        match self.answer(id) {
+        match self.reply(id) {
             RunReply::Granted { grant: run, .. } => *run,
             other => panic!("{other:?}"),
         }
     }
 
     pub fn answered(&self, id: u64) -> Settled {
-        match self.answer(id) {
+        match self.reply(id) {
             RunReply::Refused { refusal: settled, .. } | RunReply::TimedOut { refusal: settled, .. } => settled.clone(),
             other => panic!("{other:?}"),
         }

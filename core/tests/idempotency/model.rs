@@ -72,19 +72,19 @@ pub struct Model {
     pub promoted: Option<i64>,
     pub kept: Kept,
     /// In the order of arrival.
-    pub line: Vec<Stands>,
+    pub queue: Vec<Stands>,
     floor: u64,
     issued: u64,
     seen: i64,
-    /// What this step told to whom (and which connection a run is bound to), and whose run it ended.
-    pub told: Vec<(u64, Said, Option<u64>)>,
+    /// What this step reported to whom (and which connection a run is bound to), and whose run it ended.
+    pub reported: Vec<(u64, Said, Option<u64>)>,
     pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
 }
 
 impl Model {
     pub fn new(now: i64) -> Self {
-        let (promoted, kept, line) = (None, Kept::Nothing, Vec::new());
-        Self { now, promoted, kept, line, floor: 0, issued: 0, seen: 0, told: Vec::new(), ends: Vec::new() }
+        let (promoted, kept, queue) = (None, Kept::Nothing, Vec::new());
+        Self { now, promoted, kept, queue, floor: 0, issued: 0, seen: 0, reported: Vec::new(), ends: Vec::new() }
     }
 
     // What can be asked of it.
@@ -93,9 +93,9 @@ impl Model {
         self.bring_up_to_date();
         let said = self.ask(token, wanted, waiting);
         self.settle();
-        // One who need not wait, or does not want to, is told at once.
-        let own = |told: &(u64, Said, Option<u64>)| waiting.is_some_and(|(id, ..)| told.0 == id);
-        self.told.iter().position(own).map_or(said, |own| self.told.remove(own).1)
+        // A caller that need not wait, or does not want to, is notified at once.
+        let own = |reported: &(u64, Said, Option<u64>)| waiting.is_some_and(|(id, ..)| reported.0 == id);
+        self.reported.iter().position(own).map_or(said, |own| self.reported.remove(own).1)
     }
 
     fn ask(&mut self, token: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
@@ -111,7 +111,7 @@ impl Model {
             self.enter(WorkPhase::Running { since, lease, end });
             return Said::Run { fence, attempt, lease: end - now, waited: 0 };
         }
-        match self.answer_for(&wanted.fingerprint, now) {
+        match self.reply_for(&wanted.fingerprint, now) {
             None => self.run(token, &wanted, 0, now),
             Some(busy @ Said::Busy { .. }) => self.wait(token, wanted, waiting, busy),
             Some(said) => said,
@@ -119,7 +119,7 @@ impl Model {
     }
 
     fn wait(&mut self, token: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>, busy: Said) -> Said {
-        let place = self.line.iter().position(|waiter| waiter.token == token);
+        let place = self.queue.iter().position(|waiter| waiter.token == token);
         let Some((id, wait, most)) = waiting else {
             self.step_out(token);
             return busy;
@@ -127,20 +127,20 @@ impl Model {
         let newcomer = Stands { id, token: token.into(), since: self.now, until: self.now + wait, wanted };
         match place {
             Some(place) => {
-                let former = std::mem::replace(&mut self.line[place], newcomer);
-                self.told.push((former.id, Said::Superseded, None));
+                let former = std::mem::replace(&mut self.queue[place], newcomer);
+                self.reported.push((former.id, Said::Superseded, None));
             }
-            None if self.line.len() >= most => return busy,
-            None => self.line.push(newcomer),
+            None if self.queue.len() >= most => return busy,
+            None => self.queue.push(newcomer),
         }
         Said::Queued
     }
 
     /// A caller that waits with this token does so no longer.
     fn step_out(&mut self, token: &[u8]) -> bool {
-        let Some(place) = self.line.iter().position(|waiter| waiter.token == token) else { return false };
-        let former = self.line.remove(place);
-        self.told.push((former.id, Said::Superseded, None));
+        let Some(place) = self.queue.iter().position(|waiter| waiter.token == token) else { return false };
+        let former = self.queue.remove(place);
+        self.reported.push((former.id, Said::Superseded, None));
         true
     }
 
@@ -186,7 +186,7 @@ impl Model {
             Ok(WorkPhase::Idle { why, .. }) => Said::Lost(why),
             Ok(WorkPhase::Running { since, .. }) => {
                 self.enter(WorkPhase::Running { since, lease, end: self.now + lease });
-                Said::Renewed { fence: self.last_fence(), lease, queued: self.line.len() }
+                Said::Renewed { fence: self.last_fence(), lease, queued: self.queue.len() }
             }
         };
         self.settle();
@@ -208,7 +208,7 @@ impl Model {
         said
     }
 
-    /// The run with this fence is over: its connection closed, or nobody was told that it runs.
+    /// The run with this fence is over: its connection closed, or nobody learned that it runs.
     pub fn stop_fence(&mut self, fence: u64, how: &'static str, why: &'static str) -> Said {
         self.bring_up_to_date();
         let runs = self.runs(fence).is_some();
@@ -232,7 +232,7 @@ impl Model {
         Said::Was(runs)
     }
 
-    /// The runner was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
+    /// The runner was heard of: that counts as long as nobody has seen its lease end, however late this server is notified.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some((since, lease, end)) = self.runs(fence) {
             let to = to.min(self.now + lease);
@@ -245,9 +245,9 @@ impl Model {
     }
 
     pub fn leave(&mut self, id: u64) -> Said {
-        let before = self.line.len();
-        self.line.retain(|waiter| waiter.id != id);
-        let left = self.line.len() < before;
+        let before = self.queue.len();
+        self.queue.retain(|waiter| waiter.id != id);
+        let left = self.queue.len() < before;
         self.tick();
         Said::Was(left)
     }
@@ -266,7 +266,7 @@ impl Model {
 
     /// Another process: nobody waits, and fences jump.
     pub fn start_anew(&mut self, jump: i64) {
-        self.line.clear();
+        self.queue.clear();
         self.seen = 0;
         self.floor = self.issued.max(self.now as u64) + jump as u64;
     }
@@ -276,11 +276,11 @@ impl Model {
             Kept::Work(Work { phase: WorkPhase::Running { end, .. }, .. }) => Some(*end),
             _ => None,
         };
-        end.into_iter().chain(self.line.iter().map(|waiter| waiter.until)).min()
+        end.into_iter().chain(self.queue.iter().map(|waiter| waiter.until)).min()
     }
 
     pub fn look(&self, fingerprint: &[u8]) -> Said {
-        self.answer_for(fingerprint, self.now).unwrap_or(Said::Miss)
+        self.reply_for(fingerprint, self.now).unwrap_or(Said::Miss)
     }
 
     // How time passes.
@@ -323,35 +323,35 @@ impl Model {
         let back = self.seen - self.now;
         self.seen = self.now;
         if back > JITTER {
-            for waiter in &mut self.line {
+            for waiter in &mut self.queue {
                 waiter.since -= back;
                 waiter.until -= back;
             }
         }
     }
 
-    /// Whose patience ended before `by` is told what is in the way.
+    /// Whose patience ended before `by` learns what is in the way.
     fn time_out(&mut self, by: i64) {
-        while let Some(first) = self.line.iter().map(|waiter| waiter.until).min().filter(|until| *until < by) {
-            let place = self.line.iter().position(|waiter| waiter.until == first).expect("the first");
-            let waiter = self.line.remove(place);
+        while let Some(first) = self.queue.iter().map(|waiter| waiter.until).min().filter(|until| *until < by) {
+            let place = self.queue.iter().position(|waiter| waiter.until == first).expect("the first");
+            let waiter = self.queue.remove(place);
             let attempt = match &self.kept {
                 Kept::Work(work) => work.attempt,
                 _ => 0,
             };
-            let said = self.answer_for(&waiter.wanted.fingerprint, self.now);
-            self.told.push((waiter.id, said.unwrap_or(Said::Busy { remaining: 0, attempt }), None));
+            let said = self.reply_for(&waiter.wanted.fingerprint, self.now);
+            self.reported.push((waiter.id, said.unwrap_or(Said::Busy { remaining: 0, attempt }), None));
         }
     }
 
-    /// Everybody is told if it is done or held; one runs if nobody does.
+    /// Everybody is notified if it is done or held; one runs if nobody does.
     fn serve(&mut self, at: i64) {
-        while !self.line.is_empty() {
-            let said = match self.answer_for("".as_bytes(), at) {
+        while !self.queue.is_empty() {
+            let said = match self.reply_for("".as_bytes(), at) {
                 Some(Said::Busy { .. }) => return,
-                _ => self.answer_for(&self.line[0].wanted.fingerprint, at),
+                _ => self.reply_for(&self.queue[0].wanted.fingerprint, at),
             };
-            let waiter = self.line.remove(0);
+            let waiter = self.queue.remove(0);
             let (said, bind_to) = match said {
                 Some(said) => (said, None),
                 None => {
@@ -359,7 +359,7 @@ impl Model {
                     (self.run(&waiter.token, &waiter.wanted, waited, at), waiter.wanted.bind_to)
                 }
             };
-            self.told.push((waiter.id, said, bind_to));
+            self.reported.push((waiter.id, said, bind_to));
         }
     }
 
@@ -380,8 +380,8 @@ impl Model {
         (kept_until > now).then_some(work)
     }
 
-    /// What one who asks with this fingerprint is told; `None` if it may run.
-    fn answer_for(&self, fingerprint: &[u8], at: i64) -> Option<Said> {
+    /// What a caller with this fingerprint gets; `None` if it may run.
+    fn reply_for(&self, fingerprint: &[u8], at: i64) -> Option<Said> {
         let work = self.work(at)?;
         if work.differs(fingerprint) {
             return Some(Said::Mismatch);

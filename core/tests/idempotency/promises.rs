@@ -27,22 +27,22 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Lost(reason) => reason.to_string(),
                 said => name(&said),
             };
-            let told = driver.key.replies.iter().map(|answer| match answer {
-                RunReply::Granted { .. } => "told Run".to_string(),
+            let reported = driver.key.replies.iter().map(|reply| match reply {
+                RunReply::Granted { .. } => "reported Run".to_string(),
                 RunReply::Refused { refusal: settled, .. } | RunReply::TimedOut { refusal: settled, .. } => {
-                    format!("told {}", name(settled))
+                    format!("reported {}", name(settled))
                 }
-                RunReply::Superseded { .. } => "told Superseded".to_string(),
+                RunReply::Superseded { .. } => "reported Superseded".to_string(),
             });
-            for what in told.chain([said]) {
+            for what in reported.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
             }
         }
     }
     let expected = "Run Replay Busy Mismatch Held Queued WrongPhase Committed Aborted Renewed Was aborted committed \
                     expired closed taken absent";
-    let told = ["Run", "Replay", "Busy", "Held", "Superseded", "Mismatch"].map(|what| format!("told {what}"));
-    for what in expected.split_whitespace().map(String::from).chain(told) {
+    let reported = ["Run", "Replay", "Busy", "Held", "Superseded", "Mismatch"].map(|what| format!("reported {what}"));
+    for what in expected.split_whitespace().map(String::from).chain(reported) {
         assert!(seen.get(&what).is_some_and(|times| *times >= 5), "schedules hardly see {what}: {seen:?}");
     }
 }
@@ -54,7 +54,7 @@ fn name(of: &impl std::fmt::Debug) -> String {
 
 /// Whose runs began in this step, by what was said: fence, attempt, lease.
 fn runs(key: &Key, said: &Said) -> Vec<(u64, u32, i64)> {
-    let told = key.replies.iter().filter_map(|answer| match answer {
+    let reported = key.replies.iter().filter_map(|reply| match reply {
         RunReply::Granted { grant: run, .. } => Some((run.fence, run.attempt, run.lease.as_us())),
         RunReply::Refused { .. } | RunReply::TimedOut { .. } | RunReply::Superseded { .. } => None,
     });
@@ -62,13 +62,13 @@ fn runs(key: &Key, said: &Said) -> Vec<(u64, u32, i64)> {
         Said::Run { fence, attempt, lease, .. } => Some((*fence, *attempt, *lease)),
         _ => None,
     };
-    told.chain(own).collect()
+    reported.chain(own).collect()
 }
 
 proptest! {
     #![proptest_config(seed::config())]
 
-    /// By what callers were told alone: a promised lease is over, or given up, before the next fence is handed out.
+    /// By what callers heard alone: a promised lease is over, or given up, before the next fence is handed out.
     #[test]
     fn at_most_one_run_is_out_under_a_valid_lease(events in calm()) {
         let mut driver = Driver::default();
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_told_to_run_while_a_result_is_kept(events in calm()) {
+    fn nobody_is_asked_to_run_while_a_result_is_kept(events in calm()) {
         let mut driver = Driver::default();
         let mut kept_until = 0;
         for event in &events {
@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// Exactly one answer each: two are caught where replies are counted, none at all is caught here.
+    /// Exactly one reply each: two are caught where replies are counted, none at all is caught here.
     #[test]
     fn every_blocked_caller_is_answered_by_its_deadline(events in wild()) {
         let mut driver = Driver::default();

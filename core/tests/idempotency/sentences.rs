@@ -27,19 +27,19 @@ fn lapsed(wish: Wish) -> Key {
 }
 
 #[test]
-fn the_first_runs_the_next_is_busy_and_the_last_gets_the_result() {
+fn one_runs_the_next_is_busy_the_last_gets_it() {
     let mut key = Key::default();
     assert_eq!(key.run("a", work()).attempt, 1);
     key.now += SECOND;
-    assert_eq!(key.told("b", work()), busy(9 * SECOND, 1));
+    assert_eq!(key.reported("b", work()), busy(9 * SECOND, 1));
     assert_eq!(key.commit("a", "paid"), COMMITTED);
     key.now += SECOND;
-    assert_eq!(key.told("b", work()), replay("paid", SECOND));
-    assert_eq!(key.told("a", work()), replay("paid", SECOND));
+    assert_eq!(key.reported("b", work()), replay("paid", SECOND));
+    assert_eq!(key.reported("a", work()), replay("paid", SECOND));
 }
 
 #[test]
-fn begin_again_by_the_same_token_is_the_same_run_again() {
+fn begin_by_the_same_token_is_the_same_run() {
     let mut key = Key::default();
     let first = key.run("a", work());
     key.now += SECOND;
@@ -50,7 +50,7 @@ fn begin_again_by_the_same_token_is_the_same_run_again() {
 }
 
 #[test]
-fn a_waiter_gets_the_result_in_the_reply_it_waits_for() {
+fn a_waiter_gets_the_result_in_its_reply() {
     let mut key = Key::default();
     key.run("a", work());
     let ids = ["b", "c", "d"].map(|token| key.queue_up(token, work().waits(SECOND)));
@@ -74,7 +74,7 @@ fn a_waiters_wait_is_its_own() {
 }
 
 #[test]
-fn a_waiter_that_is_told_late_that_it_waited_in_vain_is_told_of_the_attempt_it_waited_for() {
+fn a_late_timeout_names_the_attempt_it_waited_for() {
     let mut key = Key::default();
     key.run("a", work());
     let id = key.queue_up("b", work().waits(SECOND));
@@ -83,7 +83,7 @@ fn a_waiter_that_is_told_late_that_it_waited_in_vain_is_told_of_the_attempt_it_w
 }
 
 #[test]
-fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
+fn asking_again_moves_the_position_to_the_new_call() {
     let mut key = Key::default();
     key.run("a", work());
     let old = key.queue_up("b", work().waits(5 * SECOND));
@@ -92,7 +92,7 @@ fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
     assert_eq!(key.replies, [RunReply::Superseded { id: old }]);
     key.abort("a");
     assert_eq!(key.answered_run(new).attempt, 2);
-    assert_eq!(key.begin("c", work()), Begun::Refused(busy(10 * SECOND, 2)), "without WAIT it leaves the line");
+    assert_eq!(key.begin("c", work()), Begun::Refused(busy(10 * SECOND, 2)), "without WAIT it leaves the queue");
     assert!(key.open.is_empty(), "{:?}", key.open);
 }
 
@@ -110,20 +110,20 @@ fn an_abort_frees_at_once() {
 }
 
 #[test]
-fn an_abort_by_one_who_waits_takes_it_out_of_the_line() {
+fn an_abort_by_a_waiter_takes_it_out() {
     let mut key = Key::default();
     key.run("a", work());
     let leaves = key.queue_up("b", work().waits(SECOND));
     let stays = key.queue_up("c", work().waits(SECOND));
     assert_eq!(key.abort("b"), None);
-    assert_eq!(*key.answer(leaves), RunReply::Superseded { id: leaves });
+    assert_eq!(*key.reply(leaves), RunReply::Superseded { id: leaves });
     assert_eq!(key.abort("b"), Some(Reason::Taken), "it waits no longer");
     key.abort("a");
     assert_eq!(key.answered_run(stays).attempt, 2);
 }
 
 #[test]
-fn a_lapsed_runners_work_is_taken_by_exactly_one_waiter_as_another_attempt() {
+fn exactly_one_waiter_takes_a_lapsed_runners_work() {
     let mut key = Key::default();
     let first = key.run("a", work());
     let [second, third] = ["b", "c"].map(|token| key.queue_up(token, work().waits(MINUTE)));
@@ -146,16 +146,16 @@ fn the_old_runner_has_lost_once_another_took_its_work() {
     assert_eq!(key.abort("a"), Some(Reason::Taken));
     assert_eq!(key.renew("a", SECOND), Renewed::Lost(Reason::Taken));
     key.commit("b", "paid");
-    assert_eq!(key.told("a", work()), replay("paid", 0));
+    assert_eq!(key.reported("a", work()), replay("paid", 0));
 }
 
 #[test]
-fn a_commit_by_the_last_token_is_accepted_after_a_lapse() {
+fn a_commit_by_the_last_token_counts_after_a_lapse() {
     let mut key = lapsed(work());
     assert_eq!(key.renew("a", SECOND), Renewed::Lost(Reason::Expired), "it does not run any more");
     key.now += DAY - 1;
     assert_eq!(key.commit("a", "paid"), COMMITTED);
-    assert_eq!(key.told("b", work()), replay("paid", 0));
+    assert_eq!(key.reported("b", work()), replay("paid", 0));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_runner_whose_connection_closed_may_still_commit() {
 }
 
 #[test]
-fn a_run_that_could_not_be_told_goes_to_the_next_waiter_at_once() {
+fn an_undelivered_run_goes_to_the_next_waiter_at_once() {
     let mut key = Key::default();
     key.run("a", work());
     let [gone, next] = ["b", "c"].map(|token| key.queue_up(token, work().waits(MINUTE)));
@@ -180,7 +180,7 @@ fn a_run_that_could_not_be_told_goes_to_the_next_waiter_at_once() {
 }
 
 #[test]
-fn with_hold_nobody_runs_after_a_lapse_until_the_last_token_decides() {
+fn with_hold_nobody_runs_after_a_lapse() {
     let mut key = Key::default();
     key.run("a", work().or_hold());
     let ids = ["b", "c"].map(|token| key.queue_up(token, work().waits(MINUTE)));
@@ -189,12 +189,12 @@ fn with_hold_nobody_runs_after_a_lapse_until_the_last_token_decides() {
         assert_eq!(key.answered(id), Settled::Held { attempt: 1 });
     }
     for token in ["a", "b"] {
-        assert_eq!(key.told(token, work().waits(MINUTE)), Settled::Held { attempt: 1 });
+        assert_eq!(key.reported(token, work().waits(MINUTE)), Settled::Held { attempt: 1 });
     }
     assert_eq!(key.commit("b", "not mine"), Committed::Lost(Reason::Taken));
     let mut other = key.clone();
     assert_eq!(key.commit("a", "paid"), COMMITTED);
-    assert_eq!(key.told("b", work()), replay("paid", 0));
+    assert_eq!(key.reported("b", work()), replay("paid", 0));
     assert_eq!(other.abort("a"), None);
     assert_eq!(other.run("b", work()).attempt, 2);
 }
@@ -233,14 +233,14 @@ fn a_different_fingerprint_is_a_mismatch_in_every_phase() {
 fn a_fingerprint_stays_while_attempts_come_and_go() {
     let mut key = lapsed(work().of("this"));
     assert_eq!(key.run("b", work()).attempt, 2, "one that gives none may run");
-    assert_eq!(key.told("c", work().of("other")), Settled::Mismatch);
+    assert_eq!(key.reported("c", work().of("other")), Settled::Mismatch);
     key.commit("b", "paid");
-    assert_eq!(key.told("c", work().of("other")), Settled::Mismatch);
-    assert_eq!(key.told("c", work().of("this")), replay("paid", 0));
+    assert_eq!(key.reported("c", work().of("other")), Settled::Mismatch);
+    assert_eq!(key.reported("c", work().of("this")), replay("paid", 0));
 }
 
 #[test]
-fn a_waiter_does_not_run_what_has_become_somebody_elses_work() {
+fn a_waiter_does_not_run_another_requests_work() {
     let mut key = Key::default();
     key.run("a", work());
     let this = key.queue_up("b", work().of("this").waits(MINUTE));
@@ -251,7 +251,7 @@ fn a_waiter_does_not_run_what_has_become_somebody_elses_work() {
     key.abort("b");
     assert_eq!([key.answered(other), key.answered(late)], [Settled::Mismatch, Settled::Mismatch]);
     done.commit("b", "paid");
-    assert_eq!(done.answered(other), Settled::Mismatch, "nor is it told the other's result");
+    assert_eq!(done.answered(other), Settled::Mismatch, "nor does it get the other's result");
 }
 
 #[test]
@@ -262,11 +262,11 @@ fn a_final_error_is_replayed_as_an_error() {
     key.commit_with("a", DAY, Some(b"card refused"), true);
     let error = Replay { failed: true, result: Some(b"card refused".as_slice().into()), age: Span::ZERO };
     assert_eq!(key.answered(id), Settled::Replay(error.clone()));
-    assert_eq!(key.told("c", work()), Settled::Replay(error));
+    assert_eq!(key.reported("c", work()), Settled::Replay(error));
 }
 
 #[test]
-fn a_commit_again_is_the_same_answer_and_changes_nothing() {
+fn a_commit_again_is_the_same_reply_and_changes_nothing() {
     let mut key = Key::default();
     key.run("a", work());
     key.commit("a", "paid");
@@ -287,8 +287,8 @@ fn a_dropped_result_keeps_the_record() {
     assert_eq!(key.commit_with("a", DAY, None, false), dropped);
     let done = Settled::Replay(Replay { failed: false, result: None, age: Span::ZERO });
     assert_eq!(key.answered(id), done);
-    assert_eq!(key.told("c", work()), done);
-    assert_eq!(key.commit("a", "now there is room"), dropped, "the same answer again");
+    assert_eq!(key.reported("c", work()), done);
+    assert_eq!(key.commit("a", "now there is room"), dropped, "the same reply again");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn events_and_work_do_not_mix() {
 }
 
 #[test]
-fn a_result_is_forgotten_at_its_time_not_earlier_and_not_later() {
+fn a_result_is_forgotten_exactly_at_its_time() {
     let mut key = Key::default();
     key.run("a", work().of("this"));
     key.commit_with("a", MINUTE, Some(b"paid"), false);
@@ -343,13 +343,13 @@ fn a_result_is_forgotten_at_its_time_not_earlier_and_not_later() {
 }
 
 #[test]
-fn a_first_attempt_that_aborts_is_forgotten_after_a_minute_unless_it_had_a_fingerprint() {
+fn an_aborted_first_attempt_is_forgotten_after_a_minute() {
     for (wish, kept) in [(work(), MINUTE), (work().of("this"), DAY), (work().keep(SECOND), SECOND)] {
         let mut key = Key::default();
         key.run("a", wish);
         assert_eq!(key.abort("a"), None);
         key.later(kept - 1);
-        assert_eq!(key.abort("a"), None, "the same answer again");
+        assert_eq!(key.abort("a"), None, "the same reply again");
         key.later(1);
         assert_eq!(key.abort("a"), Some(Reason::Absent));
     }
@@ -364,7 +364,7 @@ fn a_first_attempt_that_aborts_is_forgotten_after_a_minute_unless_it_had_a_finge
 }
 
 #[test]
-fn a_record_without_a_runner_is_forgotten_after_keep_however_late_anybody_looks() {
+fn a_record_without_a_runner_is_forgotten_after_keep() {
     for looks_meanwhile in [false, true] {
         let mut key = Key::default();
         key.run("a", work().of("this").keep(MINUTE));
@@ -374,7 +374,7 @@ fn a_record_without_a_runner_is_forgotten_after_keep_however_late_anybody_looks(
         }
         key.now += MINUTE - 1;
         let mut just = key.clone();
-        assert_eq!(just.told("b", work().of("other")), Settled::Mismatch);
+        assert_eq!(just.reported("b", work().of("other")), Settled::Mismatch);
         assert_eq!(just.run("b", work()).attempt, 2);
         assert!(key.record.gc_at(7).is_some_and(|gc_at| gc_at.as_us() > key.now), "nothing is collected too early");
         key.now += 1;
@@ -384,13 +384,13 @@ fn a_record_without_a_runner_is_forgotten_after_keep_however_late_anybody_looks(
 }
 
 #[test]
-fn a_caller_that_waited_when_the_runner_lapsed_knows_of_it_even_if_keep_is_over_before_anybody_looks() {
+fn a_waiter_knows_of_a_lapse_though_keep_is_over() {
     let mut key = Key::default();
     key.run("a", work().of("this").keep(MS));
     let id = key.queue_up("b", work().waits(MINUTE));
     key.later(10 * SECOND + 2 * MS);
     assert_eq!(key.answered_run(id).attempt, 2);
-    assert_eq!(key.told("c", work().of("other")), Settled::Mismatch);
+    assert_eq!(key.reported("c", work().of("other")), Settled::Mismatch);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn fences_grow_over_attempts_lifetimes_events_deletions_restarts_and_promotions(
 }
 
 #[test]
-fn a_bound_runner_that_is_heard_of_runs_on_and_never_ends_earlier() {
+fn a_bound_runner_with_heartbeats_never_ends_earlier() {
     let mut key = Key::default();
     let fence = key.run("a", work()).fence;
     key.now += 6 * SECOND;
@@ -436,7 +436,7 @@ fn no_more_may_wait_than_is_allowed() {
     key.run("a", work());
     let two = Wish { most: 2, ..work().waits(MINUTE) };
     let ids = ["b", "c"].map(|token| key.queue_up(token, two));
-    assert_eq!(key.told("d", two), busy(10 * SECOND, 1));
+    assert_eq!(key.reported("d", two), busy(10 * SECOND, 1));
     assert!(key.leave(ids[0]));
     assert!(!key.leave(ids[0]));
     key.queue_up("d", two);
@@ -446,6 +446,6 @@ fn no_more_may_wait_than_is_allowed() {
 fn a_wait_of_nothing_is_a_try() {
     let mut key = Key::default();
     key.run("a", work());
-    assert_eq!(key.told("b", work().waits(0)), busy(10 * SECOND, 1));
+    assert_eq!(key.reported("b", work().waits(0)), busy(10 * SECOND, 1));
     assert!(key.open.is_empty(), "{:?}", key.open);
 }

@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn an_edit_that_would_put_a_writer_beside_others_changes_nothing() {
+fn an_edit_with_a_second_writer_changes_nothing() {
     let mut key = Key::lock();
     key.take("a", reader());
     let fence = key.take("b", reader());
@@ -131,7 +131,7 @@ fn a_bulkhead_has_no_writer() {
 
 /// A replica applies edits to what it holds in memory, and a restarted one to what it loaded: both must come to the same.
 #[test]
-fn an_owner_that_is_granted_twice_leaves_its_higher_fence_behind() {
+fn an_owner_granted_twice_leaves_its_higher_fence() {
     let (at, lease) = (Instant::from_us(1_000_000), Span::from_secs(9));
     let granted = |owner: &[u8], fence| {
         HolderEdit::Granted(Holder::new(owner, b"", fence, (at, at.plus(lease)), lease, Mode::Shared))

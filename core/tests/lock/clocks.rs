@@ -46,7 +46,7 @@ proptest! {
 
     /// A step that is more than jitter is noticed at once: what was left to wait is left to wait.
     #[test]
-    fn waiters_keep_their_remaining_wait_when_the_clock_is_set_back(
+    fn waiters_keep_their_remaining_wait_after_a_clock_set_back(
         waits in vec(1..=10 * MINUTE, 1..6),
         before in 0..=MINUTE,
         back in JITTER + 1..=HOUR,
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn a_clock_set_back_before_the_promotion_does_not_lengthen_leases_again_and_again() {
+fn a_clock_set_back_before_promotion_lengthens_leases_only_once() {
     for readers in [1, 3] {
         let mut key = Key::lock();
         key.promote(0);
@@ -124,7 +124,7 @@ fn a_clock_set_back_before_the_promotion_does_not_lengthen_leases_again_and_agai
 }
 
 #[test]
-fn a_lease_that_ran_out_on_the_replica_before_its_promotion_is_not_revived() {
+fn a_promotion_does_not_revive_an_ended_lease() {
     let mut key = Key::lock();
     key.take("a", writer());
     key.now += 10 * SECOND;
@@ -134,7 +134,7 @@ fn a_lease_that_ran_out_on_the_replica_before_its_promotion_is_not_revived() {
 }
 
 #[test]
-fn after_a_clock_was_set_back_a_dead_holder_blocks_for_one_lease_only() {
+fn after_a_clock_set_back_dead_holders_block_one_lease() {
     let mut key = Key::lock();
     key.take("dead", writer());
     key.later(-HOUR);
@@ -144,7 +144,7 @@ fn after_a_clock_was_set_back_a_dead_holder_blocks_for_one_lease_only() {
 }
 
 #[test]
-fn when_lease_and_wait_end_at_one_instant_the_waiter_gets_the_grant() {
+fn when_lease_and_wait_end_together_the_waiter_is_granted() {
     for late in [0, 1, SECOND, HOUR] {
         let mut key = Key::lock();
         key.take("holder", writer());
@@ -155,7 +155,7 @@ fn when_lease_and_wait_end_at_one_instant_the_waiter_gets_the_grant() {
 }
 
 #[test]
-fn who_is_let_in_at_the_last_instant_of_its_wait_by_a_release_is_let_in() {
+fn a_grant_at_the_waits_last_instant_stands() {
     let mut key = Key::lock();
     key.take("holder", writer().lease(HOUR));
     key.queue_up("waiter", writer().waits(10 * SECOND));
@@ -165,7 +165,7 @@ fn who_is_let_in_at_the_last_instant_of_its_wait_by_a_release_is_let_in() {
 }
 
 #[test]
-fn who_had_given_up_before_the_lease_ended_is_not_served_however_late_anybody_looks() {
+fn a_caller_that_had_given_up_is_never_served_later() {
     let mut key = Key::lock();
     key.take("holder", writer());
     let impatient = key.queue_up("impatient", writer().waits(10 * SECOND - 1));
@@ -175,7 +175,7 @@ fn who_had_given_up_before_the_lease_ended_is_not_served_however_late_anybody_lo
 }
 
 #[test]
-fn readers_behind_a_writer_who_gives_up_are_let_in_at_that_instant() {
+fn readers_enter_when_the_writer_before_them_gives_up() {
     for late in [0, 1, HOUR] {
         let mut key = Key::lock();
         key.take("first", reader().lease(24 * HOUR));
@@ -189,7 +189,7 @@ fn readers_behind_a_writer_who_gives_up_are_let_in_at_that_instant() {
 }
 
 #[test]
-fn who_asked_for_a_smaller_bulkhead_stands_in_nobodys_way() {
+fn a_caller_with_a_smaller_max_blocks_nobody() {
     let mut key = Key::bulkhead();
     key.take("first", permit(5).lease(HOUR));
     key.queue_up("modest", permit(1).waits(5 * SECOND));

@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn five_hundred_readers_enter_and_leave_one_by_one_and_the_writer_comes_last() {
+fn a_writer_follows_five_hundred_readers_in_and_out() {
     let mut key = Key::lock();
     let names: Vec<String> = (0..500).map(|number: u32| format!("reader {number}")).collect();
     for name in &names {
@@ -68,20 +68,20 @@ fn five_hundred_readers_enter_and_leave_one_by_one_and_the_writer_comes_last() {
 }
 
 #[test]
-fn all_readers_of_one_lease_end_together_and_each_is_told() {
+fn all_readers_of_one_lease_end_and_are_reported() {
     let mut key = Key::lock();
     for number in 0..300 {
         key.take(&format!("reader {number}"), reader());
     }
     key.later(10 * SECOND);
     // A step ends a part of them, and asks for the next one at the same instant.
-    let mut told = key.endings.len();
+    let mut reported = key.endings.len();
     while key.wake.is_some() {
         key.later(0);
         assert!(!key.endings.is_empty(), "each step goes on");
-        told += key.endings.len();
+        reported += key.endings.len();
     }
-    assert_eq!((told, key.holders.len()), (300, 0));
+    assert_eq!((reported, key.holders.len()), (300, 0));
 }
 
 /// So many hold, or wait.
@@ -103,18 +103,25 @@ fn breaking_very_many_is_the_same_as_breaking_each() {
     for count in [2, 99, 100, 101, 300] {
         let (mut broken, owners, last) = (readers(count), readers(count).owners(), readers(count).holders.last_fence());
         assert_eq!(broken.break_all(), count as usize);
-        let told: Vec<_> = broken.endings.iter().map(|end| String::from_utf8_lossy(&end.owner).into_owned()).collect();
-        assert_eq!((told, broken.served(), broken.owners()), (owners, vec!["writer".into()], vec!["writer".into()]));
+        let reported: Vec<_> =
+            broken.endings.iter().map(|end| String::from_utf8_lossy(&end.owner).into_owned()).collect();
+        assert_eq!(
+            (reported, broken.served(), broken.owners()),
+            (owners, vec!["writer".into()], vec!["writer".into()])
+        );
         assert!(broken.endings.iter().all(|end| end.held.as_us() == SECOND));
         assert!(broken.holders.last_fence() > last, "fences grow");
         let remembered: Vec<_> = broken.holders.ended().iter().map(|end| end.fence).collect();
-        let told: Vec<_> = broken.endings.iter().map(|end| end.fence).collect();
-        assert!(!remembered.is_empty() && told.ends_with(&remembered), "the last ends are remembered, in their order");
+        let reported: Vec<_> = broken.endings.iter().map(|end| end.fence).collect();
+        assert!(
+            !remembered.is_empty() && reported.ends_with(&remembered),
+            "the last ends are remembered, in their order"
+        );
     }
 }
 
 #[test]
-fn very_many_readers_that_were_heard_are_kept_in_parts_and_none_ends() {
+fn very_many_heard_readers_are_kept_in_parts() {
     let mut key = Key::lock();
     crowd(&mut key, 350, |key, name| {
         let fence = key.take(name, reader());
@@ -134,7 +141,7 @@ fn very_many_readers_that_were_heard_are_kept_in_parts_and_none_ends() {
 }
 
 #[test]
-fn a_caller_with_a_larger_max_is_not_refused_while_very_many_are_served_before_it() {
+fn a_larger_max_is_not_refused_while_many_are_served() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1));
     crowd(&mut key, 700, |key, name| {
@@ -142,15 +149,15 @@ fn a_caller_with_a_larger_max_is_not_refused_while_very_many_are_served_before_i
     });
     // All of them and two callers fit from now on; the first five hundred are served in this very step.
     assert!(matches!(key.ask("caller", permit(703)), Acquired::Granted(_)));
-    assert_eq!((key.served().len(), key.line().len()), (500, 200));
+    assert_eq!((key.served().len(), key.queued().len()), (500, 200));
     assert!(matches!(key.ask("waits", permit(703).waits(MINUTE)), Acquired::Granted(_)));
     key.tick();
     assert!(matches!(key.ask("too many", permit(703)), Acquired::Refused(_)));
-    assert_eq!((key.line().len(), key.holders.len()), (0, 703));
+    assert_eq!((key.queued().len(), key.holders.len()), (0, 703));
 }
 
 #[test]
-fn a_reader_is_not_refused_while_very_many_readers_are_served_before_it() {
+fn a_reader_is_not_refused_while_many_are_served() {
     let served_to = |writer_waits: bool| {
         let mut key = Key::lock();
         key.take("writer", writer());

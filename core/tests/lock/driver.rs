@@ -8,7 +8,7 @@ use resil_core::waited::session::Binding;
 use resil_core::waited::{End, Grant, Renewed};
 
 use super::key::{JUMP, Key, Wish};
-use super::model::{Full, Got, Held, Model, Over, Said, Told, Want, Wanted};
+use super::model::{Full, Got, Held, Model, Over, Reported, Said, Want, Wanted};
 use super::schedule::{Event, Gap, Named, Request, What};
 
 pub struct Driver {
@@ -49,11 +49,11 @@ impl Driver {
     pub fn play_beside(&mut self, model: &mut Model, event: &Event) -> Result<(), TestCaseError> {
         self.pass(event.gap);
         let call = self.resolve(&event.what);
-        (model.now, model.told, model.ends) = (self.key.now, Vec::new(), Vec::new());
+        (model.now, model.reported, model.ends) = (self.key.now, Vec::new(), Vec::new());
         self.call(&call);
         let said = ask_model(model, &call, &self.key);
         prop_assert_eq!(&self.said, &said, "{:?}", call);
-        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(reported(&self.key.replies), model.reported.clone(), "{:?}", call);
         let ends: Vec<_> = self
             .key
             .endings
@@ -64,15 +64,15 @@ impl Driver {
         prop_assert_eq!(held(&self.key), model.holders.clone(), "{:?}", call);
         prop_assert_eq!(over(&self.key), model.over.clone(), "{:?}", call);
         prop_assert_eq!(self.key.holders.last_fence(), model.last);
-        let line: Vec<_> = self
+        let waiters: Vec<_> = self
             .key
             .queue
             .waiters()
             .map(|waiter| (waiter.id, waiter.owner.to_vec(), waiter.since.as_us(), waiter.deadline.as_us()))
             .collect();
         let naive: Vec<_> =
-            model.line.iter().map(|waiter| (waiter.id, waiter.owner.clone(), waiter.since, waiter.until)).collect();
-        prop_assert_eq!(line, naive, "{:?}", call);
+            model.queue.iter().map(|waiter| (waiter.id, waiter.owner.clone(), waiter.since, waiter.until)).collect();
+        prop_assert_eq!(waiters, naive, "{:?}", call);
         if !matches!(call, Call::Restart | Call::Promote(_)) {
             prop_assert_eq!(self.key.wake, model.wake(), "{:?}", call);
         }
@@ -301,16 +301,16 @@ fn bound_to(bind_to: Binding) -> u64 {
     bind_to.client
 }
 
-fn told(answers: &[LockReply]) -> Vec<Told> {
-    let told = answers.iter().map(|answer| match answer {
+fn reported(replies: &[LockReply]) -> Vec<Reported> {
+    let reported = replies.iter().map(|reply| match reply {
         LockReply::Granted { id, owner, grant, bind_to } => {
-            Told::Granted(*id, owner.to_vec(), got(grant), bind_to.map(bound_to))
+            Reported::Granted(*id, owner.to_vec(), got(grant), bind_to.map(bound_to))
         }
-        LockReply::TimedOut { id, refusal } => Told::TimedOut(*id, full(refusal)),
+        LockReply::TimedOut { id, refusal } => Reported::TimedOut(*id, full(refusal)),
         LockReply::Refused { .. } => unreachable!("a lock refuses nobody who waits"),
-        LockReply::Superseded { id } => Told::Superseded(*id),
+        LockReply::Superseded { id } => Reported::Superseded(*id),
     });
-    told.collect()
+    reported.collect()
 }
 
 fn how(end: End) -> &'static str {

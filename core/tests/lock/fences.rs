@@ -69,7 +69,7 @@ proptest! {
 }
 
 #[test]
-fn a_stale_fence_releases_nothing_even_in_the_hands_of_the_present_holder() {
+fn a_stale_fence_releases_nothing_even_for_the_holder() {
     let mut key = Key::lock();
     let old = key.take("a", writer());
     key.break_all();
@@ -82,7 +82,7 @@ fn a_stale_fence_releases_nothing_even_in_the_hands_of_the_present_holder() {
 }
 
 #[test]
-fn a_check_is_true_for_the_holder_and_its_fence_until_the_lease_ends() {
+fn check_is_true_for_holder_and_fence_within_the_lease() {
     let mut key = Key::lock();
     let fence = key.take("a", writer());
     let ask = |owner: &[u8], fence, now| check(&key.holders, owner, fence, None, Instant::from_us(now));

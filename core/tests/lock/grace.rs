@@ -12,7 +12,7 @@ fn renewed(verdict: Renewed) -> u64 {
 }
 
 #[test]
-fn a_close_cuts_the_lease_to_the_grace_and_the_waiter_has_it_then() {
+fn a_close_cuts_the_lease_to_the_grace() {
     let mut key = Key::lock();
     let fence = key.take("a", writer().lease(HOUR));
     key.queue_up("b", writer().waits(HOUR));
@@ -26,7 +26,7 @@ fn a_close_cuts_the_lease_to_the_grace_and_the_waiter_has_it_then() {
 }
 
 #[test]
-fn within_the_grace_its_owner_takes_it_back_with_the_same_fence() {
+fn within_the_grace_its_owner_keeps_the_same_fence() {
     let mut key = Key::lock();
     let fence = key.take("a", writer().lease(HOUR));
     key.queue_up("b", writer().waits(HOUR));
@@ -38,7 +38,7 @@ fn within_the_grace_its_owner_takes_it_back_with_the_same_fence() {
 }
 
 #[test]
-fn a_grace_longer_than_what_is_left_of_the_lease_changes_nothing() {
+fn a_grace_longer_than_the_lease_changes_nothing() {
     let mut key = Key::lock();
     let fence = key.take("a", writer().lease(2 * SECOND));
     key.cut(fence, 3 * SECOND, key.now);
@@ -46,7 +46,7 @@ fn a_grace_longer_than_what_is_left_of_the_lease_changes_nothing() {
 }
 
 #[test]
-fn the_grace_counts_from_the_close_however_late_it_is_noticed() {
+fn the_grace_counts_from_the_close_however_late_noticed() {
     let mut key = Key::lock();
     let fence = key.take("a", writer().lease(HOUR));
     key.queue_up("b", writer().waits(HOUR));
@@ -69,7 +69,7 @@ fn only_the_holding_that_hung_on_the_connection_is_cut() {
 /// A lease that lives at a promotion starts anew there. One that was cut after it does not, and one that was cut before
 /// it starts its grace anew.
 #[test]
-fn a_promotion_renews_the_grace_and_not_the_lease_it_was_cut_from() {
+fn a_promotion_renews_the_grace_not_the_cut_lease() {
     let mut key = Key::lock();
     let fence = key.take("a", writer().lease(HOUR));
     key.promote(0);

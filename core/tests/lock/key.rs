@@ -1,4 +1,4 @@
-//! One key as a server keeps it: holders, line, fences, a clock; and a replica that only gets the edits.
+//! One key as a server keeps it: holders, queue, fences, a clock; and a replica that only gets the edits.
 //!
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
@@ -79,14 +79,14 @@ pub struct Key {
     pub now: i64,
     pub ageing: Span,
     pub promoted: Option<i64>,
-    /// What the last step told.
+    /// What the last step reported.
     pub replies: Vec<LockReply>,
     pub endings: Vec<Ending>,
     pub edits: Vec<HolderEdit>,
     pub wake: Option<i64>,
     /// Until when leases last whose connections were heard of, by fence.
     pub heard: BTreeMap<u64, i64>,
-    /// Calls that wait for their answer.
+    /// Calls that wait for their reply.
     pub open: Vec<u64>,
     pub calls: u64,
 }
@@ -196,8 +196,8 @@ impl Key {
         let bytes = self.bytes();
         assert_eq!(bytes, self.replica_bytes(), "the edits make the same state elsewhere");
         assert_eq!(decode_holders(&bytes).as_ref(), Ok(&(self.kind, self.holders.clone())), "the state can be stored");
-        for answer in &self.replies {
-            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+        for reply in &self.replies {
+            let at = self.open.iter().position(|id| *id == reply.id()).expect("one reply, to a call that waits");
             self.open.swap_remove(at);
         }
         // While very many are served in parts, the next step is asked for at once.
@@ -232,7 +232,7 @@ impl Key {
         self.open.push(id);
         let verdict = step!(self, M, |key, setting| lock::acquire(key, owner, ask, waiting, setting));
         if verdict != Acquired::Queued {
-            let at = self.open.iter().position(|open| *open == id).expect("a verdict or an answer, never both");
+            let at = self.open.iter().position(|open| *open == id).expect("a verdict or a reply, never both");
             self.open.swap_remove(at);
         }
         verdict
@@ -343,13 +343,13 @@ impl Key {
         self.holders.iter().map(|holder| String::from_utf8_lossy(holder.owner()).into_owned()).collect()
     }
 
-    pub fn line(&self) -> Vec<String> {
+    pub fn queued(&self) -> Vec<String> {
         self.queue.waiters().map(|waiter| String::from_utf8_lossy(&waiter.owner).into_owned()).collect()
     }
 
     /// The waiters that the last step granted.
     pub fn served(&self) -> Vec<String> {
-        let granted = self.replies.iter().filter_map(|answer| match answer {
+        let granted = self.replies.iter().filter_map(|reply| match reply {
             LockReply::Granted { owner, .. } => Some(String::from_utf8_lossy(owner).into_owned()),
             LockReply::TimedOut { .. } | LockReply::Refused { .. } | LockReply::Superseded { .. } => None,
         });
@@ -357,7 +357,7 @@ impl Key {
     }
 
     pub fn timed_out(&self) -> Vec<u64> {
-        let late = |answer: &LockReply| matches!(answer, LockReply::TimedOut { .. }).then_some(answer.id());
+        let late = |reply: &LockReply| matches!(reply, LockReply::TimedOut { .. }).then_some(reply.id());
         self.replies.iter().filter_map(late).collect()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Time is in microseconds. Nothing is shared with the machine but the numbers of the contract. `said.rs` has what it says.
 
-pub use super::said::{Full, Got, Held, Over, Said, Stands, Told, Want, Wanted};
+pub use super::said::{Full, Got, Held, Over, Reported, Said, Stands, Want, Wanted};
 
 const GRACE: i64 = 60_000_000;
 const JITTER: i64 = 1_000_000;
@@ -16,15 +16,15 @@ pub struct Model {
     /// In the order of their grants.
     pub holders: Vec<Held>,
     /// In the order of service.
-    pub line: Vec<Stands>,
+    pub queue: Vec<Stands>,
     /// Oldest first.
     pub over: Vec<Over>,
     pub last: u64,
     pub floor: u64,
     seen: i64,
     arrivals: u64,
-    /// What this step told, and whose holding it ended.
-    pub told: Vec<Told>,
+    /// What this step reported, and whose holding it ended.
+    pub reported: Vec<Reported>,
     pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
 }
 
@@ -35,13 +35,13 @@ impl Model {
             now,
             promoted: None,
             holders: Vec::new(),
-            line: Vec::new(),
+            queue: Vec::new(),
             over: Vec::new(),
             last: 0,
             floor: 0,
             seen: 0,
             arrivals: 0,
-            told: Vec::new(),
+            reported: Vec::new(),
             ends: Vec::new(),
         }
     }
@@ -52,7 +52,7 @@ impl Model {
         self.bring_up_to_date();
         if let Want::Permit(_) = wanted.want {
             // The newest number of permits counts for everybody who waits.
-            self.line.iter_mut().for_each(|waiter| waiter.wanted.want = wanted.want);
+            self.queue.iter_mut().for_each(|waiter| waiter.wanted.want = wanted.want);
             self.serve();
         }
         let said = match self.holders.iter().position(|held| held.owner == owner) {
@@ -60,11 +60,11 @@ impl Model {
             None => self.newly(owner, wanted, waiting),
         };
         self.settle();
-        waiting.and_then(|(id, ..)| self.told_by_verdict(id)).unwrap_or(said)
+        waiting.and_then(|(id, ..)| self.reported_by_verdict(id)).unwrap_or(said)
     }
 
     fn again(&mut self, at: usize, wanted: &Wanted) -> Said {
-        let others = self.holders.len() > 1 || !self.line.is_empty();
+        let others = self.holders.len() > 1 || !self.queue.is_empty();
         let held = &mut self.holders[at];
         let writes = wanted.want == Want::Write;
         if writes && !held.writes && others {
@@ -80,7 +80,7 @@ impl Model {
     }
 
     fn newly(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
-        let place = self.line.iter().position(|waiter| waiter.owner == owner);
+        let place = self.queue.iter().position(|waiter| waiter.owner == owner);
         let Some((id, wait, most)) = waiting else {
             // Asking without WAIT leaves the queue.
             if self.step_out(owner) {
@@ -95,38 +95,38 @@ impl Model {
         let (since, until) = (self.now, self.now + wait);
         if let Some(place) = place {
             // The place stays where it is; the call that waits in it is another.
-            let waiter = &mut self.line[place];
+            let waiter = &mut self.queue[place];
             let former = waiter.id;
             (waiter.id, waiter.since, waiter.until, waiter.wanted) = (id, since, until, wanted);
-            self.told.push(Told::Superseded(former));
+            self.reported.push(Reported::Superseded(former));
         } else {
             if self.nobody_before(wanted.priority) && self.fits(wanted.want) {
                 let fence = self.give(owner, &wanted);
                 return Said::Granted(self.got(fence, 0));
             }
             let room = match wanted.want {
-                Want::Permit(max) => self.holders.len() + self.line.len() < max + most,
-                Want::Read | Want::Write => self.line.len() < most,
+                Want::Permit(max) => self.holders.len() + self.queue.len() < max + most,
+                Want::Read | Want::Write => self.queue.len() < most,
             };
             if !room {
                 return Said::Refused(self.full());
             }
             let (priority, joined, arrival) = (wanted.priority, since, self.arrivals);
             self.arrivals += 1;
-            self.line.push(Stands { id, owner: owner.into(), since, until, priority, joined, arrival, wanted });
+            self.queue.push(Stands { id, owner: owner.into(), since, until, priority, joined, arrival, wanted });
             self.put_in_order();
         }
         Said::Queued
     }
 
-    /// A caller that is answered by its own call is told by that call's verdict.
-    fn told_by_verdict(&mut self, id: u64) -> Option<Said> {
-        let own = |told: &Told| matches!(told, Told::Granted(told, ..) | Told::TimedOut(told, _) if *told == id);
-        let at = self.told.iter().position(own)?;
-        match self.told.remove(at) {
-            Told::Granted(_, _, got, _) => Some(Said::Granted(got)),
-            Told::TimedOut(_, full) => Some(Said::Refused(full)),
-            Told::Superseded(_) => None,
+    /// A caller that is answered by its own call learns it by that call's verdict.
+    fn reported_by_verdict(&mut self, id: u64) -> Option<Said> {
+        let own = |reported: &Reported| matches!(reported, Reported::Granted(reported, ..) | Reported::TimedOut(reported, _) if *reported == id);
+        let at = self.reported.iter().position(own)?;
+        match self.reported.remove(at) {
+            Reported::Granted(_, _, got, _) => Some(Said::Granted(got)),
+            Reported::TimedOut(_, full) => Some(Said::Refused(full)),
+            Reported::Superseded(_) => None,
         }
     }
 
@@ -160,9 +160,9 @@ impl Model {
 
     /// A caller that waits as this owner does so no longer.
     fn step_out(&mut self, owner: &[u8]) -> bool {
-        let Some(place) = self.line.iter().position(|waiter| waiter.owner == owner) else { return false };
-        let former = self.line.remove(place);
-        self.told.push(Told::Superseded(former.id));
+        let Some(place) = self.queue.iter().position(|waiter| waiter.owner == owner) else { return false };
+        let former = self.queue.remove(place);
+        self.reported.push(Reported::Superseded(former.id));
         true
     }
 
@@ -213,9 +213,9 @@ impl Model {
     }
 
     pub fn leave(&mut self, id: u64) -> Said {
-        let at = self.line.iter().position(|waiter| waiter.id == id);
+        let at = self.queue.iter().position(|waiter| waiter.id == id);
         if let Some(at) = at {
-            self.line.remove(at);
+            self.queue.remove(at);
         }
         self.tick();
         Said::Was(at.is_some())
@@ -236,9 +236,9 @@ impl Model {
         Said::Nothing
     }
 
-    /// The line is gone with the connections; the server knows of no clock but its own.
+    /// The queue is gone with the connections; the server knows of no clock but its own.
     pub fn start_anew(&mut self, jump: i64) {
-        self.line.clear();
+        self.queue.clear();
         self.seen = 0;
         self.floor = self.floor.max(self.now as u64) + jump as u64;
     }
@@ -252,7 +252,7 @@ impl Model {
 
     pub fn wake(&self) -> Option<i64> {
         let ends = self.holders.iter().map(|held| held.end);
-        ends.chain(self.line.iter().map(|waiter| waiter.until)).min()
+        ends.chain(self.queue.iter().map(|waiter| waiter.until)).min()
     }
 
     // How time passes.
@@ -266,7 +266,7 @@ impl Model {
             let first_end = ends.iter().copied().min().filter(|end| *end <= self.now);
             let place = self.first_to_give_up(self.now - 1);
             match (first_end, place) {
-                (Some(end), Some(place)) if self.line[place].until < end => self.time_out(place),
+                (Some(end), Some(place)) if self.queue[place].until < end => self.time_out(place),
                 (Some(end), _) => {
                     let at = ends.iter().position(|other| *other == end).expect("the first end");
                     self.finish(at, end, "expired");
@@ -306,7 +306,7 @@ impl Model {
         let back = self.seen - self.now;
         self.seen = self.now;
         if back > JITTER {
-            for waiter in &mut self.line {
+            for waiter in &mut self.queue {
                 waiter.since -= back;
                 waiter.joined -= back;
                 waiter.until -= back;
@@ -315,14 +315,14 @@ impl Model {
     }
 
     fn first_to_give_up(&self, by: i64) -> Option<usize> {
-        let over = self.line.iter().enumerate().filter(|(_, waiter)| waiter.until <= by);
+        let over = self.queue.iter().enumerate().filter(|(_, waiter)| waiter.until <= by);
         over.min_by_key(|(_, waiter)| (waiter.until, waiter.arrival)).map(|(place, _)| place)
     }
 
     fn time_out(&mut self, place: usize) {
-        let waiter = self.line.remove(place);
+        let waiter = self.queue.remove(place);
         let full = self.full();
-        self.told.push(Told::TimedOut(waiter.id, full));
+        self.reported.push(Reported::TimedOut(waiter.id, full));
     }
 
     fn finish(&mut self, at: usize, when: i64, how: &'static str) -> i64 {
@@ -340,16 +340,16 @@ impl Model {
     // Who gets it.
 
     fn serve(&mut self) {
-        while self.line.first().is_some_and(|waiter| self.fits(waiter.wanted.want)) {
-            let waiter = self.line.remove(0);
+        while self.queue.first().is_some_and(|waiter| self.fits(waiter.wanted.want)) {
+            let waiter = self.queue.remove(0);
             let fence = self.give(&waiter.owner, &waiter.wanted);
             let got = self.got(fence, (self.now - waiter.since).max(0));
-            self.told.push(Told::Granted(waiter.id, waiter.owner, got, waiter.wanted.bind));
+            self.reported.push(Reported::Granted(waiter.id, waiter.owner, got, waiter.wanted.bind));
         }
     }
 
     fn nobody_before(&self, priority: u8) -> bool {
-        self.line.first().is_none_or(|waiter| self.class(waiter) > i64::from(priority))
+        self.queue.first().is_none_or(|waiter| self.class(waiter) > i64::from(priority))
     }
 
     /// A waiter gains a priority for every half minute it has stood there.
@@ -359,7 +359,7 @@ impl Model {
 
     /// Those who asked with one priority keep the order in which they came, whatever a clock says of their ages.
     fn put_in_order(&mut self) {
-        let mut left = std::mem::take(&mut self.line);
+        let mut left = std::mem::take(&mut self.queue);
         while !left.is_empty() {
             let leads = |waiter: &&Stands| {
                 left.iter().all(|other| other.priority != waiter.priority || other.arrival >= waiter.arrival)
@@ -367,7 +367,7 @@ impl Model {
             let next = left.iter().filter(leads).min_by_key(|waiter| (self.class(waiter), waiter.arrival));
             let arrival = next.expect("the first of some priority").arrival;
             let at = left.iter().position(|waiter| waiter.arrival == arrival).expect("who is next");
-            self.line.push(left.remove(at));
+            self.queue.push(left.remove(at));
         }
     }
 
@@ -395,11 +395,11 @@ impl Model {
         fence
     }
 
-    // What is told.
+    // What is reported.
 
     fn got(&self, fence: u64, waited: i64) -> Got {
         let held = self.holders.iter().find(|held| held.fence == fence).expect("what was granted");
-        let (active, queued) = (self.holders.len(), self.line.len());
+        let (active, queued) = (self.holders.len(), self.queue.len());
         Got { fence, lease: held.end - self.now, waited, active, queued }
     }
 
@@ -411,7 +411,7 @@ impl Model {
             remaining: last.map_or(0, |held| (held.end - self.now).max(0)),
             retry_after: first.map_or(0, |end| (end - self.now).max(0)),
             active: self.holders.len(),
-            queued: self.line.len(),
+            queued: self.queue.len(),
         }
     }
 

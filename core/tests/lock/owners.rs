@@ -1,4 +1,4 @@
-//! What an owner is told of what it has, had and never had.
+//! What an owner is notified of what it has, had and never had.
 
 use super::key::Acquired;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn asking_again_is_the_same_grant_and_its_lease_never_ends_earlier(
+    fn asking_again_is_the_same_grant_and_no_shorter(
         first in 10 * MS..=MINUTE,
         passed in 0..10 * MS,
         second in 10 * MS..=MINUTE,
@@ -81,7 +81,7 @@ fn a_permit_is_never_taken_by_another() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_remembered_from_when_it_ended_not_from_when_it_was_seen() {
+fn the_end_of_a_lease_is_remembered_at_its_time() {
     let mut key = Key::lock();
     key.take("a", writer());
     key.now += 10 * SECOND + GRACE - 1;
@@ -91,7 +91,7 @@ fn the_end_of_a_lease_is_remembered_from_when_it_ended_not_from_when_it_was_seen
 }
 
 #[test]
-fn a_reader_becomes_the_writer_only_if_it_is_alone_and_nobody_waits() {
+fn only_a_lone_reader_without_waiters_becomes_the_writer() {
     let mut key = Key::lock();
     let fence = key.take("a", reader());
     assert_eq!(key.take("a", writer()), fence);
@@ -112,7 +112,7 @@ fn a_reader_becomes_the_writer_only_if_it_is_alone_and_nobody_waits() {
 }
 
 #[test]
-fn the_last_other_reader_whose_lease_has_ended_is_no_deadlock() {
+fn another_reader_with_an_ended_lease_is_no_deadlock() {
     let mut key = Key::lock();
     key.take("a", reader().lease(HOUR));
     key.take("b", reader());
@@ -122,7 +122,7 @@ fn the_last_other_reader_whose_lease_has_ended_is_no_deadlock() {
 }
 
 #[test]
-fn a_downgrade_lets_the_waiting_readers_in_up_to_the_next_writer() {
+fn a_downgrade_lets_in_readers_up_to_the_next_writer() {
     let mut key = Key::lock();
     let fence = key.take("a", writer());
     key.queue_up("b", reader().waits(MINUTE));
@@ -131,11 +131,11 @@ fn a_downgrade_lets_the_waiting_readers_in_up_to_the_next_writer() {
     key.queue_up("e", reader().waits(MINUTE));
     assert_eq!(key.take("a", reader()), fence);
     assert_eq!(key.served(), ["b", "c"]);
-    assert_eq!((key.owners().len(), key.line()), (3, vec!["d".into(), "e".into()]));
+    assert_eq!((key.owners().len(), key.queued()), (3, vec!["d".into(), "e".into()]));
 }
 
 #[test]
-fn a_renewal_ends_the_lease_a_lease_from_now_be_that_earlier_or_later() {
+fn a_renewal_ends_the_lease_a_lease_from_now() {
     let mut key = Key::lock();
     let fence = key.take("a", writer());
     for lease in [MINUTE, SECOND] {
@@ -145,7 +145,7 @@ fn a_renewal_ends_the_lease_a_lease_from_now_be_that_earlier_or_later() {
 }
 
 #[test]
-fn a_bound_lease_is_never_cut_short_and_never_longer_than_itself() {
+fn a_bound_lease_is_never_cut_nor_too_long() {
     let mut key = Key::lock();
     let fence = key.take("a", writer());
     let end = key.end_of("a");
@@ -161,7 +161,7 @@ fn a_bound_lease_is_never_cut_short_and_never_longer_than_itself() {
 }
 
 #[test]
-fn a_break_ends_every_holding_and_serves_the_line() {
+fn a_break_ends_every_holding_and_serves_the_queue() {
     let mut key = Key::lock();
     for name in ["a", "b", "c"] {
         key.take(name, reader());

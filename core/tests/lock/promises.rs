@@ -48,13 +48,13 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Released(_) => "let go",
                 Said::Broke(_) | Said::Was(_) | Said::Nothing => "done",
             };
-            let told = driver.key.replies.iter().map(|answer| match answer {
+            let reported = driver.key.replies.iter().map(|reply| match reply {
                 LockReply::Granted { .. } => "served",
                 LockReply::TimedOut { .. } => "timed out",
                 LockReply::Refused { .. } => "refused",
                 LockReply::Superseded { .. } => "superseded",
             });
-            for what in told.chain([said]) {
+            for what in reported.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
             }
         }
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn there_are_never_two_writers_nor_a_reader_beside_a_writer(events in wild()) {
+    fn there_are_never_two_writers_nor_readers_beside_one(events in wild()) {
         let mut driver = Driver::new(false);
         for event in &events {
             driver.play(event);
@@ -108,7 +108,7 @@ proptest! {
         for event in &events {
             driver.play(event);
             let mut owners = driver.key.owners();
-            owners.extend(driver.key.line());
+            owners.extend(driver.key.queued());
             let all = owners.len();
             owners.sort();
             owners.dedup();
@@ -116,12 +116,12 @@ proptest! {
         }
     }
 
-    /// Within a priority the line is served in the order of arrival; nobody is passed over, and no newcomer goes first.
+    /// Within a priority the queue is served in the order of arrival; nobody is passed over, and no newcomer goes first.
     #[test]
     fn nobody_overtakes_and_nobody_is_skipped(bulkhead: bool, events in calm()) {
         let mut driver = Driver::new(bulkhead);
         driver.key.ageing = Span::ZERO;
-        let mut line: Vec<Stood> = Vec::new();
+        let mut queue: Vec<Stood> = Vec::new();
         for event in &events {
             driver.play(event);
             let key = &driver.key;
@@ -131,50 +131,50 @@ proptest! {
             };
             let own = |stood: &Stood| call.is_some_and(|(id, _)| stood.id == id);
             let granted = matches!(driver.said, Said::Granted(_));
-            // Who left is gone without an answer.
-            let answered = |id| key.replies.iter().any(|answer| answer.id() == id);
-            line.retain(|stood| key.open.contains(&stood.id) || answered(stood.id));
-            for answer in &key.replies {
+            // Who left is gone without a reply.
+            let answered = |id| key.replies.iter().any(|reply| reply.id() == id);
+            queue.retain(|stood| key.open.contains(&stood.id) || answered(stood.id));
+            for reply in &key.replies {
                 // The call of this step learns of its grant, or that it waited in vain, by its verdict; who stood behind
                 // it comes after.
                 let over = call.is_some_and(|(id, _)| !key.open.contains(&id));
-                if over && !matches!(answer, LockReply::Superseded { .. }) && line.first().is_some_and(own) {
-                    line.remove(0);
+                if over && !matches!(reply, LockReply::Superseded { .. }) && queue.first().is_some_and(own) {
+                    queue.remove(0);
                 }
-                let Some(at) = line.iter().position(|stood| stood.id == answer.id()) else {
-                    prop_assert_eq!(Some(answer.id()), call.map(|(id, _)| id), "answered as soon as it asked");
+                let Some(at) = queue.iter().position(|stood| stood.id == reply.id()) else {
+                    prop_assert_eq!(Some(reply.id()), call.map(|(id, _)| id), "answered as soon as it asked");
                     continue;
                 };
-                match (answer, call) {
-                    (LockReply::Superseded { .. }, Some((id, Request { wait: Some(_), .. }))) => line[at].id = id,
+                match (reply, call) {
+                    (LockReply::Superseded { .. }, Some((id, Request { wait: Some(_), .. }))) => queue[at].id = id,
                     (LockReply::Granted { .. }, _) => {
                         prop_assert_eq!(at, 0, "the first is served");
-                        line.remove(0);
+                        queue.remove(0);
                     }
-                    _ => drop(line.remove(at)),
+                    _ => drop(queue.remove(at)),
                 }
             }
             if let Some((id, request)) = call {
                 let priority = if bulkhead { request.priority } else { 0 };
-                let place = line.iter().filter(|stood| stood.priority <= priority).count();
-                if key.open.contains(&id) && !line.iter().any(own) {
-                    line.insert(place, Stood { priority, id });
+                let place = queue.iter().filter(|stood| stood.priority <= priority).count();
+                if key.open.contains(&id) && !queue.iter().any(own) {
+                    queue.insert(place, Stood { priority, id });
                 }
-                if let Some(at) = line.iter().position(own).filter(|_| !key.open.contains(&id)) {
+                if let Some(at) = queue.iter().position(own).filter(|_| !key.open.contains(&id)) {
                     prop_assert!(at == 0 || !granted, "the first is served");
-                    line.remove(at);
+                    queue.remove(at);
                 } else if granted && is_new(key, request.owner) {
                     prop_assert_eq!(place, 0, "a newcomer goes before nobody");
                 }
             }
-            let seen: Vec<u64> = line.iter().map(|stood| stood.id).collect();
+            let seen: Vec<u64> = queue.iter().map(|stood| stood.id).collect();
             prop_assert_eq!(seen, key.queue.waiters().map(|waiter| waiter.id).collect::<Vec<_>>());
         }
     }
 
     /// Whatever happens, a caller that waits is answered once: at the latest when its patience ends.
     #[test]
-    fn every_call_that_waits_gets_exactly_one_answer(bulkhead: bool, events in wild()) {
+    fn every_call_that_waits_gets_exactly_one_reply(bulkhead: bool, events in wild()) {
         let mut driver = Driver::new(bulkhead);
         for event in &events {
             driver.play(event);
@@ -238,18 +238,18 @@ proptest! {
             driver.play(event);
             let key = &mut driver.key;
             key.tick();
-            let (before, line) = (key.bytes(), key.line());
+            let (before, queue) = (key.bytes(), key.queued());
             let fence = key.holders.iter().next().map(|holder| holder.fence);
             prop_assert!(matches!(key.release("stranger", None), Released::Lost(_)));
             prop_assert!(matches!(key.release("stranger", fence), Released::Lost(_)));
             prop_assert!(matches!(key.renew("stranger", fence, SECOND), Renewed::Lost(_)));
-            prop_assert_eq!((key.bytes(), key.line()), (before, line));
+            prop_assert_eq!((key.bytes(), key.queued()), (before, queue));
         }
     }
 
     /// With one `max` and one QUEUE for all.
     #[test]
-    fn a_bulkhead_holds_at_most_max_and_with_its_line_at_most_max_and_queue(
+    fn a_bulkhead_and_its_queue_keep_to_max_and_queue(
         max in 1..5u32,
         queue in 0..5usize,
         events in calm(),
@@ -297,7 +297,7 @@ proptest! {
             floor = together[which].floor;
             prop_assert_eq!(seen, small_step(&mut alone[which], owner, what));
             for (alone, together) in alone.iter().zip(&together) {
-                prop_assert_eq!((alone.owners(), alone.line()), (together.owners(), together.line()));
+                prop_assert_eq!((alone.owners(), alone.queued()), (together.owners(), together.queued()));
             }
         }
     }
@@ -307,11 +307,11 @@ proptest! {
 fn is_new(key: &Key, owner: u8) -> bool {
     let owner = format!("owner {owner}");
     let got_in = |edit: &HolderEdit| matches!(edit, HolderEdit::Granted(holder) if holder.owner() == owner.as_bytes());
-    let moved = |answer: &LockReply| matches!(answer, LockReply::Superseded { .. });
+    let moved = |reply: &LockReply| matches!(reply, LockReply::Superseded { .. });
     key.edits.iter().any(got_in) && !key.served().contains(&owner) && !key.replies.iter().any(moved)
 }
 
-/// A verdict and its answers without their fences.
+/// A verdict and its replies without their fences.
 fn small_step(key: &mut Key, owner: u8, what: u8) -> String {
     let name = format!("owner {owner}");
     let wish = match key.kind {
@@ -331,13 +331,13 @@ fn small_step(key: &mut Key, owner: u8, what: u8) -> String {
         },
         _ => format!("{:?}", key.tick()),
     };
-    let answers: Vec<String> = key
+    let replies: Vec<String> = key
         .replies
         .iter()
-        .map(|answer| match answer {
+        .map(|reply| match reply {
             LockReply::Granted { id, grant, .. } => format!("{id} granted after {:?}", grant.waited),
             other => format!("{other:?}"),
         })
         .collect();
-    format!("{verdict}, {answers:?}")
+    format!("{verdict}, {replies:?}")
 }

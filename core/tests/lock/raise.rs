@@ -17,7 +17,7 @@ fn fence_of(raised: Raised) -> Option<u64> {
 }
 
 #[test]
-fn a_raised_fence_is_the_holders_the_keys_and_the_servers() {
+fn a_raised_fence_is_the_holders_keys_and_servers() {
     let mut key = Key::lock();
     let first = key.take("a", writer());
     let to = first + 5_000_000;
@@ -65,7 +65,7 @@ fn a_fence_beyond_two_jumps_is_refused_and_changes_nothing() {
 
 /// It puts nothing ahead, also on a server whose clock was set back since.
 #[test]
-fn a_fence_that_the_server_knows_is_never_too_far_ahead() {
+fn a_fence_the_server_knows_is_never_too_far_ahead() {
     let mut key = Key::lock();
     let first = key.take("a", writer());
     key.now -= 3 * JUMP;

@@ -81,7 +81,7 @@ pub enum Said {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Reported {
     Granted(u64, Vec<u8>, Got, Option<u64>),
     TimedOut(u64, Full),
     Superseded(u64),

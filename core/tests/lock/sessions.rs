@@ -1,4 +1,4 @@
-//! Sessions beside a plain list of who is bound to whom.
+//! Sessions beside a plain list of the bindings.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -100,7 +100,7 @@ struct Bound {
     due: i64,
 }
 
-/// Who is bound to whom; what was lost and not told.
+/// Who is bound to whom; what was lost and not reported.
 #[derive(Debug, Default)]
 struct List {
     bound: Vec<Bound>,
@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothing() {
+fn the_last_binding_decides_what_a_close_returns() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
     sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
@@ -270,7 +270,7 @@ fn a_lease_is_looked_at_every_third_of_it() {
 }
 
 #[test]
-fn a_short_lease_is_kept_by_its_connection_and_lost_in_its_silence() {
+fn a_connection_keeps_a_short_lease_and_silence_loses_it() {
     let mut sessions = Sessions::default();
     let (short, longer, long) = (place(0, "s", 1), place(0, "l", 2), place(0, "x", 3));
     for (place, ms) in [(&short, 30), (&longer, 500), (&long, 9_000)] {
@@ -324,7 +324,7 @@ fn very_many_short_leases_lapse_a_few_at_a_time() {
 }
 
 #[test]
-fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
+fn exactly_one_heartbeat_reports_a_loss() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
     sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
@@ -338,7 +338,7 @@ fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
 }
 
 #[test]
-fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
+fn a_session_never_asked_remembers_its_newest_losses() {
     let mut sessions = Sessions::default();
     for fence in 0..LOSSES as u64 + 500 {
         sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
@@ -349,7 +349,7 @@ fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
 }
 
 #[test]
-fn what_hung_on_a_closed_connection_is_taken_once_and_renewed_no_more() {
+fn a_closed_connections_grants_are_taken_once_and_not_renewed() {
     let mut sessions = Sessions::default();
     for fence in 0..3 {
         sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
@@ -358,7 +358,7 @@ fn what_hung_on_a_closed_connection_is_taken_once_and_renewed_no_more() {
     sessions.close(1, at(START));
     assert!(!sessions.is_bound(&place(0, "k", 0)) && sessions.is_bound(&place(0, "k", 3)));
     assert_eq!(sessions.take_due(at(START + HOUR), 10).len(), 1, "a closed connection renews nothing");
-    assert!(!sessions.lose(&place(0, "k", 0), Reason::Broken), "nobody is left to be told");
+    assert!(!sessions.lose(&place(0, "k", 0), Reason::Broken), "nobody is left to be reported");
     sessions.bind(plainly(2), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
     assert_eq!(sessions.closed_in(0, b"k", usize::MAX, |_| 1), [closed(place(0, "k", 2), Kind::Lock)]);
     assert_eq!((sessions.take_closed(), sessions.is_closing()), (None, false));

@@ -33,7 +33,7 @@ pub enum Request {
     Peek,
 }
 
-/// One tier of an answer; `wait_us` is `None` for never.
+/// One tier of a reply; `wait_us` is `None` for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     pub capacity: i64,
@@ -43,7 +43,7 @@ pub struct Row {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     pub granted: i64,
     pub rows: Vec<Row>,
     /// Whether anything was written down.
@@ -180,10 +180,10 @@ impl Buckets {
         self.lines.keys().copied().collect()
     }
 
-    pub fn call(&mut self, rates: &[Rate], request: Request, now_us: i64) -> Answer {
+    pub fn call(&mut self, rates: &[Rate], request: Request, now_us: i64) -> Reply {
         let named = self.named(rates, now_us);
         match request {
-            Request::Peek => Answer {
+            Request::Peek => Reply {
                 granted: named.iter().map(Named::remaining).min().unwrap_or(0),
                 rows: named.iter().map(|n| n.as_is(n.wait_to_take(1))).collect(),
                 stored: false,
@@ -227,7 +227,7 @@ impl Buckets {
                 let returned = named.iter().map(missing).max().unwrap_or(0).min(cells);
                 if returned == 0 {
                     let rows = named.iter().map(|n| n.as_is(Some(0))).collect();
-                    return Answer { granted: 0, rows, stored: false };
+                    return Reply { granted: 0, rows, stored: false };
                 }
                 let settle = |n: &Named| ((n.carried() + Ratio::whole(returned)).min(n.rate.full()), 0);
                 self.grant(&named, returned, settle, now_us)
@@ -246,7 +246,7 @@ impl Buckets {
         rates.iter().map(|rate| Named::new(*rate, continued(rate), now_us)).collect()
     }
 
-    fn refuse(&mut self, named: &[Named], wait: impl Fn(&Named) -> Option<i64>, now_us: i64) -> Answer {
+    fn refuse(&mut self, named: &[Named], wait: impl Fn(&Named) -> Option<i64>, now_us: i64) -> Reply {
         let rows = named.iter().map(|n| n.as_is(wait(n))).collect();
         let stored = named.iter().any(|n| n.clock_was_set_back);
         if stored {
@@ -255,10 +255,10 @@ impl Buckets {
                 *line = Line::written(line.rate, line.level(now_us), now_us);
             }
         }
-        Answer { granted: 0, rows, stored }
+        Reply { granted: 0, rows, stored }
     }
 
-    fn grant(&mut self, named: &[Named], cells: i64, settle: impl Fn(&Named) -> (Ratio, i64), now_us: i64) -> Answer {
+    fn grant(&mut self, named: &[Named], cells: i64, settle: impl Fn(&Named) -> (Ratio, i64), now_us: i64) -> Reply {
         let mut rows = Vec::new();
         for line in named.iter().filter_map(|n| n.line) {
             self.lines.remove(&line.rate.period_us);
@@ -274,6 +274,6 @@ impl Buckets {
                 self.lines.insert(tier.rate.period_us, Line::written(tier.rate, level, now_us));
             }
         }
-        Answer { granted: cells, rows, stored: true }
+        Reply { granted: cells, rows, stored: true }
     }
 }

@@ -3,7 +3,7 @@
 
 /// What was said of a window; `wait_us` is `None` for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Reply {
     pub granted: usize,
     pub remaining: usize,
     pub wait_us: Option<i64>,
@@ -29,7 +29,7 @@ pub struct Log {
 const JITTER_US: i64 = 1_000_000;
 
 impl Log {
-    pub fn call(&mut self, limit: usize, period_us: i64, request: Request, now_us: i64) -> Answer {
+    pub fn call(&mut self, limit: usize, period_us: i64, request: Request, now_us: i64) -> Reply {
         let newest_us = self.cells.iter().copied().max().unwrap_or(i64::MIN);
         let clock_was_set_back = newest_us > now_us + JITTER_US;
         let seen: Vec<i64> = self.cells.iter().map(|at_us| (*at_us).min(now_us + JITTER_US)).collect();
@@ -45,17 +45,17 @@ impl Log {
             Request::Peek => (0, (free == 0) as usize),
         };
         inside.extend(std::iter::repeat_n(here_us, granted));
-        let answer = Answer {
+        let reply = Reply {
             granted: if matches!(request, Request::Peek) { free } else { granted },
             remaining: free - granted,
             wait_us: wait(&inside, limit, missing, period_us, now_us),
             reset_us: inside.iter().max().map_or(0, |newest_us| newest_us + period_us - now_us),
             stored: granted > 0 || clock_was_set_back && !matches!(request, Request::Peek),
         };
-        if answer.stored {
+        if reply.stored {
             self.cells = inside;
         }
-        answer
+        reply
     }
 }
 

@@ -8,7 +8,7 @@ fn sample(ms: i64, is_overload: bool, in_flight: u32) -> Sample {
 }
 
 #[test]
-fn longer_durations_shrink_the_gradient_and_shorter_ones_grow_it_back() {
+fn longer_durations_shrink_the_gradient_and_shorter_grow_it() {
     let rules = ConcurrencyRules { kind: AdaptiveKind::Gradient, min: 4, max: 200 };
     let mut machine = Concurrency::default();
     assert_eq!(machine.limit(&rules), 200, "it begins at the maximum");

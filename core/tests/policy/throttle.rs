@@ -20,7 +20,7 @@ fn a_healthy_callee_is_never_throttled() {
 }
 
 #[test]
-fn a_dead_callee_gets_a_call_a_second_and_is_found_again() {
+fn a_dead_callee_gets_a_call_a_second() {
     let (mut throttler, mut random) = (Throttler::default(), Random(8));
     let mut admitted = [0; 10];
     for ms in 0..100_000 {

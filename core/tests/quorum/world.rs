@@ -78,7 +78,7 @@ pub struct World {
     pub servers: Vec<Server>,
     pub callers: Vec<Caller>,
     pub network: BTreeSet<Packet>,
-    /// Callers that were told they hold and do not look at the clock any more: a process that was paused. Fence and number.
+    /// Callers that learned that they hold and do not look at the clock any more: a process that was paused. Fence and number.
     pub paused: Vec<(u64, u16)>,
     pub budget: Budget,
     owners: u16,
@@ -451,7 +451,7 @@ impl World {
                 QuorumVerdict::Unheld(Unheld::Taken | Unheld::Broken) => self.let_go(caller),
                 QuorumVerdict::Unheld(_) | QuorumVerdict::Pending => {}
             },
-            // It was told meanwhile that it is over.
+            // It learned meanwhile that it is over.
             Caller::Holding { .. } => self.let_go(caller),
         }
     }

@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_forged_value_from_the_future_can_still_be_stored_after_it_is_mended() {
+fn a_mended_forged_value_from_the_future_is_storable() {
     let [early, late] = [1, 2 * START].map(Instant::from_us);
     let value = Cached { content: None, at: late, fresh_until: early, stale_until: early, stamp: None };
     let mut flight = Flight { value: Some(value), ..Flight::default() };

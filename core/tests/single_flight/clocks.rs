@@ -19,7 +19,7 @@ proptest! {
 
     /// Wherever the clock is set to, nothing lasts longer from now than its own length and a second.
     #[test]
-    fn a_clock_set_back_costs_at_most_one_lease_or_one_ttl(events in wild()) {
+    fn a_clock_set_back_costs_one_lease_or_ttl(events in wild()) {
         let mut driver = Driver::default();
         for event in &events {
             driver.play(event);
@@ -40,7 +40,7 @@ proptest! {
 
     /// A step that is more than jitter is noticed at once, also where nothing may be written.
     #[test]
-    fn followers_keep_their_remaining_wait_when_the_clock_is_set_back(
+    fn followers_keep_their_remaining_wait_after_a_clock_set_back(
         wait in 1..=10 * MINUTE,
         back in JITTER + 1..=HOUR,
         writable: bool,
@@ -90,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn a_value_published_by_a_clock_that_was_years_ahead_is_not_kept_for_years() {
+fn a_value_from_years_ahead_is_not_kept_for_years() {
     let mut key = Key::default();
     key.now += 3_000 * DAY;
     key.lead("a");
@@ -103,7 +103,7 @@ fn a_value_published_by_a_clock_that_was_years_ahead_is_not_kept_for_years() {
 }
 
 #[test]
-fn a_pause_of_a_clock_that_was_years_ahead_does_not_last_for_years() {
+fn a_pause_from_years_ahead_does_not_last_for_years() {
     let mut key = Key::default();
     key.now += 3_000 * DAY;
     key.lead("a");

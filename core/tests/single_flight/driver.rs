@@ -50,16 +50,17 @@ impl Driver {
     /// The machine beside the model.
     pub fn play_beside(&mut self, model: &mut Model, event: &Event) -> Result<(), TestCaseError> {
         let (call, said) = self.play(event);
-        (model.now, model.told, model.ends) = (self.key.now, Vec::new(), Vec::new());
+        (model.now, model.reported, model.ends) = (self.key.now, Vec::new(), Vec::new());
         prop_assert_eq!(&said, &ask_model(model, &call, &self.key), "{:?}", call);
-        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(reported(&self.key.replies), model.reported.clone(), "{:?}", call);
         let ends = self.key.endings.iter().map(|end| (end.owner.to_vec(), end.fence, end.held.as_us(), how(end.how)));
         prop_assert_eq!(ends.collect::<Vec<_>>(), model.ends.clone(), "{:?}", call);
         prop_assert_eq!(stored(&self.key.flight), model.stored.clone(), "{:?}", call);
-        let line = self.key.queue.waiters();
-        let line = line.map(|waiter| (waiter.id, waiter.owner.to_vec(), waiter.since.as_us(), waiter.deadline.as_us()));
-        let naive = model.line.iter().map(|waiter| (waiter.id, waiter.token.clone(), waiter.since, waiter.until));
-        prop_assert_eq!(line.collect::<Vec<_>>(), naive.collect::<Vec<_>>(), "{:?}", call);
+        let waiters = self.key.queue.waiters();
+        let waiters =
+            waiters.map(|waiter| (waiter.id, waiter.owner.to_vec(), waiter.since.as_us(), waiter.deadline.as_us()));
+        let naive = model.queue.iter().map(|waiter| (waiter.id, waiter.token.clone(), waiter.since, waiter.until));
+        prop_assert_eq!(waiters.collect::<Vec<_>>(), naive.collect::<Vec<_>>(), "{:?}", call);
         if !matches!(call, Call::Upheaval(Upheaval::Restart | Upheaval::Promote(_))) {
             prop_assert_eq!(self.key.wake, model.wake(), "{:?}", call);
         }
@@ -125,7 +126,7 @@ impl Driver {
         let said = match call {
             Call::Join(token, wish) => match key.join(token, *wish) {
                 Joined::Granted(lead) => led(lead),
-                Joined::Refused(told) => seen(told),
+                Joined::Refused(reported) => seen(reported),
                 Joined::Queued => Said::Queued,
                 Joined::Conflict => unreachable!("every request fits a flight"),
             },
@@ -237,15 +238,15 @@ fn seen(seen: Seen) -> Said {
     }
 }
 
-fn told(replies: &[LeadReply]) -> Vec<(u64, Said, Option<u64>)> {
-    let told = replies.iter().map(|answer| match answer {
+fn reported(replies: &[LeadReply]) -> Vec<(u64, Said, Option<u64>)> {
+    let reported = replies.iter().map(|reply| match reply {
         LeadReply::Granted { id, grant: lead, bind_to, .. } => (*id, led(lead.clone()), bind_to.map(bound_to)),
         LeadReply::Refused { id, refusal: said } | LeadReply::TimedOut { id, refusal: said } => {
             (*id, seen(said.clone()), None)
         }
         LeadReply::Superseded { id } => (*id, Said::Superseded, None),
     });
-    told.collect()
+    reported.collect()
 }
 
 fn how(end: End) -> &'static str {

@@ -1,4 +1,4 @@
-//! One key as a server keeps it: flight, line, fences, a clock; and a replica that only gets the edits.
+//! One key as a server keeps it: flight, queue, fences, a clock; and a replica that only gets the edits.
 //!
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
@@ -47,12 +47,12 @@ pub struct Key {
     pub replica_floor: Floor,
     pub now: i64,
     pub promoted: Option<i64>,
-    /// What the last step told.
+    /// What the last step reported.
     pub replies: Vec<LeadReply>,
     pub endings: Vec<Ending>,
     pub edits: Vec<FlightEdit>,
     pub wake: Option<i64>,
-    /// Calls that wait for their answer.
+    /// Calls that wait for their reply.
     pub open: Vec<u64>,
     pub calls: u64,
 }
@@ -121,8 +121,8 @@ impl Key {
         let bytes = bytes_of(&self.flight);
         assert_eq!(bytes, bytes_of(&self.replica), "the edits make the same flight elsewhere");
         assert_eq!(decode_flight(&bytes).as_ref(), Ok(&self.flight), "the flight can be stored");
-        for answer in &self.replies {
-            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+        for reply in &self.replies {
+            let at = self.open.iter().position(|id| *id == reply.id()).expect("one reply, to a call that waits");
             self.open.remove(at);
         }
         let mut waits: Vec<u64> = self.queue.waiters().map(|waiter| waiter.id).collect();
@@ -138,8 +138,8 @@ impl Key {
         let lease = self.flight.leader.iter().map(|leader| leader.ends);
         let value = self.flight.value.iter().flat_map(|value| [value.fresh_until, value.stale_until]);
         let pause = self.flight.pause.iter().map(|pause| pause.until);
-        let line = self.queue.waiters().map(|waiter| waiter.deadline);
-        lease.chain(value).chain(pause).chain(line).map(Instant::as_us).collect()
+        let waiting = self.queue.waiters().map(|waiter| waiter.deadline);
+        lease.chain(value).chain(pause).chain(waiting).map(Instant::as_us).collect()
     }
 
     pub fn join(&mut self, token: &str, wish: Wish) -> Joined {
@@ -152,10 +152,10 @@ impl Key {
             early: None,
         };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
-        // Until the verdict is known the call counts as open: a caller that is told at once is not told again.
+        // Until the verdict is known the call counts as open: a caller that is notified at once is not notified again.
         self.open.push(id);
         let verdict = self.step(|key, setting| single_flight::join(key, token.as_bytes(), ask, waiting, None, setting));
-        let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
+        let open = self.open.pop_if(|open| *open == id).expect("a verdict or a reply, never both");
         if verdict == Joined::Queued {
             self.open.push(open);
         }
@@ -166,15 +166,15 @@ impl Key {
     pub fn lead(&mut self, token: &str) -> Lead {
         match self.join(token, now_or_never()) {
             Joined::Granted(lead) => lead,
-            other => panic!("{token} is told {other:?}"),
+            other => panic!("{token} got {other:?}"),
         }
     }
 
-    /// Joins without patience, and is told something else than to lead.
-    pub fn told(&mut self, token: &str) -> Seen {
+    /// Joins without patience, and gets something else than the lead.
+    pub fn reported(&mut self, token: &str) -> Seen {
         match self.join(token, now_or_never()) {
             Joined::Refused(seen) => seen,
-            other => panic!("{token} is told {other:?}"),
+            other => panic!("{token} got {other:?}"),
         }
     }
 
@@ -274,20 +274,20 @@ impl Key {
         self.tick();
     }
 
-    /// What the call `id` was told in the last step.
-    fn answer(&self, id: u64) -> &LeadReply {
-        self.replies.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    /// What the call `id` got in the last step.
+    fn reply(&self, id: u64) -> &LeadReply {
+        self.replies.iter().find(|reply| reply.id() == id).unwrap_or_else(|| panic!("{id} got no reply"))
     }
 
     pub fn answered_lead(&self, id: u64) -> Lead {
-        match self.answer(id) {
+        match self.reply(id) {
             LeadReply::Granted { grant: lead, .. } => lead.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn answered(&self, id: u64) -> Seen {
-        match self.answer(id) {
+        match self.reply(id) {
             LeadReply::Refused { refusal: seen, .. } | LeadReply::TimedOut { refusal: seen, .. } => seen.clone(),
             other => panic!("{other:?}"),
         }

@@ -94,19 +94,19 @@ pub struct Model {
     pub promoted: Option<i64>,
     pub stored: Stored,
     /// In the order of arrival.
-    pub line: Vec<Stands>,
+    pub queue: Vec<Stands>,
     floor: u64,
     issued: u64,
     seen: i64,
-    /// What this step told to whom (and which connection a lead is bound to), and whose lead it ended.
-    pub told: Vec<(u64, Said, Option<u64>)>,
+    /// What this step reported to whom (and which connection a lead is bound to), and whose lead it ended.
+    pub reported: Vec<(u64, Said, Option<u64>)>,
     pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
 }
 
 impl Model {
     pub fn new(now: i64) -> Self {
-        let (promoted, stored, line) = (None, Stored::default(), Vec::new());
-        Self { now, promoted, stored, line, floor: 0, issued: 0, seen: 0, told: Vec::new(), ends: Vec::new() }
+        let (promoted, stored, queue) = (None, Stored::default(), Vec::new());
+        Self { now, promoted, stored, queue, floor: 0, issued: 0, seen: 0, reported: Vec::new(), ends: Vec::new() }
     }
 
     // What can be asked of it.
@@ -120,9 +120,9 @@ impl Model {
         self.bring_up_to_date();
         let said = self.ask(token, (lease, bind_to), waiting);
         self.settle();
-        // One who need not wait, or does not want to, is told at once.
-        let own = |told: &(u64, Said, Option<u64>)| waiting.is_some_and(|(id, ..)| told.0 == id);
-        self.told.iter().position(own).map_or(said, |own| self.told.remove(own).1)
+        // A caller that need not wait, or does not want to, is notified at once.
+        let own = |reported: &(u64, Said, Option<u64>)| waiting.is_some_and(|(id, ..)| reported.0 == id);
+        self.reported.iter().position(own).map_or(said, |own| self.reported.remove(own).1)
     }
 
     fn ask(&mut self, token: &[u8], (lease, bind_to): (i64, Option<u64>), waiting: Option<(u64, i64, usize)>) -> Said {
@@ -140,7 +140,7 @@ impl Model {
         if self.may_lead() {
             return self.lead(token, lease, 0);
         }
-        let place = self.line.iter().position(|waiter| waiter.token == token);
+        let place = self.queue.iter().position(|waiter| waiter.token == token);
         let Some((id, wait, most)) = waiting else {
             self.step_out(token);
             return self.busy();
@@ -148,20 +148,20 @@ impl Model {
         let newcomer = Stands { id, token: token.into(), since: now, until: now + wait, lease, bind_to };
         match place {
             Some(place) => {
-                let former = std::mem::replace(&mut self.line[place], newcomer);
-                self.told.push((former.id, Said::Superseded, None));
+                let former = std::mem::replace(&mut self.queue[place], newcomer);
+                self.reported.push((former.id, Said::Superseded, None));
             }
-            None if self.line.len() >= most => return self.busy(),
-            None => self.line.push(newcomer),
+            None if self.queue.len() >= most => return self.busy(),
+            None => self.queue.push(newcomer),
         }
         Said::Queued
     }
 
     /// A caller that waits with this token does so no longer.
     fn step_out(&mut self, token: &[u8]) -> bool {
-        let Some(place) = self.line.iter().position(|waiter| waiter.token == token) else { return false };
-        let former = self.line.remove(place);
-        self.told.push((former.id, Said::Superseded, None));
+        let Some(place) = self.queue.iter().position(|waiter| waiter.token == token) else { return false };
+        let former = self.queue.remove(place);
+        self.reported.push((former.id, Said::Superseded, None));
         true
     }
 
@@ -193,8 +193,8 @@ impl Model {
                     self.stored.value = value.filter(|_| ttl > 0);
                     self.stored.pause = None;
                 }
-                let followers = self.line.len();
-                self.told.extend(self.line.drain(..).map(|waiter| (waiter.id, said.clone(), None)));
+                let followers = self.queue.len();
+                self.reported.extend(self.queue.drain(..).map(|waiter| (waiter.id, said.clone(), None)));
                 Said::Published { followers }
             }
         };
@@ -222,7 +222,7 @@ impl Model {
 
     pub fn renew(&mut self, token: &[u8], lease: i64) -> Said {
         self.bring_up_to_date();
-        let queued = self.line.len();
+        let queued = self.queue.len();
         let said = match (self.lost(token), &mut self.stored.leader) {
             (None, Some(leads)) => {
                 (leads.lease, leads.end) = (lease, self.now + lease);
@@ -254,7 +254,7 @@ impl Model {
         Said::Was(led || known || paused)
     }
 
-    /// The lead with this fence is over: its connection closed, or nobody was told that it leads.
+    /// The lead with this fence is over: its connection closed, or nobody learned that it leads.
     pub fn stop_fence(&mut self, fence: u64, way: &'static str) -> Said {
         self.bring_up_to_date();
         let leads = self.leads(fence);
@@ -279,7 +279,7 @@ impl Model {
         Said::Was(leads)
     }
 
-    /// The leader was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
+    /// The leader was heard of: that counts as long as nobody has seen its lease end, however late this server is notified.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some(leads) = self.stored.leader.as_mut().filter(|leads| leads.fence == fence) {
             leads.end = leads.end.max(to.min(self.now + leads.lease));
@@ -291,9 +291,9 @@ impl Model {
     }
 
     pub fn leave(&mut self, id: u64) -> Said {
-        let before = self.line.len();
-        self.line.retain(|waiter| waiter.id != id);
-        let left = self.line.len() < before;
+        let before = self.queue.len();
+        self.queue.retain(|waiter| waiter.id != id);
+        let left = self.queue.len() < before;
         self.tick();
         Said::Was(left)
     }
@@ -312,7 +312,7 @@ impl Model {
 
     /// Another process: nobody waits, and fences jump.
     pub fn start_anew(&mut self, jump: i64) {
-        self.line.clear();
+        self.queue.clear();
         self.seen = 0;
         self.floor = self.issued.max(self.now as u64) + jump as u64;
     }
@@ -320,8 +320,8 @@ impl Model {
     /// A lease ends, patience ends, or a pause that somebody waits for.
     pub fn wake(&self) -> Option<i64> {
         let lease = self.stored.leader.iter().map(|leads| leads.end);
-        let pause = self.stored.pause.iter().filter(|pause| pause.until > self.now && !self.line.is_empty());
-        lease.chain(pause.map(|pause| pause.until)).chain(self.line.iter().map(|waiter| waiter.until)).min()
+        let pause = self.stored.pause.iter().filter(|pause| pause.until > self.now && !self.queue.is_empty());
+        lease.chain(pause.map(|pause| pause.until)).chain(self.queue.iter().map(|waiter| waiter.until)).min()
     }
 
     pub fn look(&self) -> Said {
@@ -374,7 +374,7 @@ impl Model {
         let back = self.seen - self.now;
         self.seen = self.now;
         if back > JITTER {
-            for waiter in &mut self.line {
+            for waiter in &mut self.queue {
                 waiter.since -= back;
                 waiter.until -= back;
             }
@@ -400,28 +400,28 @@ impl Model {
         }
     }
 
-    /// Whose patience ended before `by` is told so.
+    /// Whose patience ended before `by` is notified.
     fn time_out(&mut self, by: i64) {
-        while let Some(first) = self.line.iter().map(|waiter| waiter.until).min().filter(|until| *until < by) {
-            let place = self.line.iter().position(|waiter| waiter.until == first).expect("the first");
-            let waiter = self.line.remove(place);
-            self.told.push((waiter.id, self.busy(), None));
+        while let Some(first) = self.queue.iter().map(|waiter| waiter.until).min().filter(|until| *until < by) {
+            let place = self.queue.iter().position(|waiter| waiter.until == first).expect("the first");
+            let waiter = self.queue.remove(place);
+            self.reported.push((waiter.id, self.busy(), None));
         }
     }
 
-    /// Everybody is told if there is something to tell; one leads if nobody does and somebody may.
+    /// Everybody is notified if there is something to tell; one leads if nobody does and somebody may.
     fn serve(&mut self) {
-        while !self.line.is_empty() {
+        while !self.queue.is_empty() {
             let (said, bind_to) = match self.known() {
                 Some(said) => (said, None),
                 None if self.may_lead() => {
-                    let Stands { token, lease, since, bind_to, .. } = self.line[0].clone();
+                    let Stands { token, lease, since, bind_to, .. } = self.queue[0].clone();
                     (self.lead(&token, lease, (self.now - since).max(0)), bind_to)
                 }
                 None => return,
             };
-            let waiter = self.line.remove(0);
-            self.told.push((waiter.id, said, bind_to));
+            let waiter = self.queue.remove(0);
+            self.reported.push((waiter.id, said, bind_to));
         }
     }
 
@@ -441,7 +441,7 @@ impl Model {
         self.stored.leader.is_none() && !self.paused()
     }
 
-    /// What one who does not lead is told; `None` if it waits, or leads.
+    /// What one who does not lead is reported; `None` if it waits, or leads.
     fn known(&self) -> Option<Said> {
         match self.look() {
             Said::Miss => None,

@@ -28,22 +28,22 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Lost(reason) => reason.to_string(),
                 said => name(&said),
             };
-            let told = driver.key.replies.iter().map(|answer| match answer {
-                LeadReply::Granted { .. } => "told Lead".to_string(),
+            let reported = driver.key.replies.iter().map(|reply| match reply {
+                LeadReply::Granted { .. } => "reported Lead".to_string(),
                 LeadReply::Refused { refusal: seen, .. } | LeadReply::TimedOut { refusal: seen, .. } => {
-                    format!("told {}", name(seen))
+                    format!("reported {}", name(seen))
                 }
-                LeadReply::Superseded { .. } => "told Superseded".to_string(),
+                LeadReply::Superseded { .. } => "reported Superseded".to_string(),
             });
-            for what in told.chain([said]) {
+            for what in reported.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
             }
         }
     }
     let expected = "Lead Value Stale Empty Error Busy Queued Published Abandoned Renewed Was published aborted expired \
                     closed invalidated taken absent";
-    let told = ["Lead", "Value", "Empty", "Error", "Busy", "Superseded"].map(|what| format!("told {what}"));
-    for what in expected.split_whitespace().map(String::from).chain(told) {
+    let reported = ["Lead", "Value", "Empty", "Error", "Busy", "Superseded"].map(|what| format!("reported {what}"));
+    for what in expected.split_whitespace().map(String::from).chain(reported) {
         assert!(seen.get(&what).is_some_and(|times| *times >= 5), "schedules hardly see {what}: {seen:?}");
     }
 }
@@ -55,7 +55,7 @@ fn name(of: &impl std::fmt::Debug) -> String {
 
 /// Whose leads began in this step, by what was said: fence, lease.
 fn leads(key: &Key, said: &Said) -> Vec<(u64, i64)> {
-    let told = key.replies.iter().filter_map(|answer| match answer {
+    let reported = key.replies.iter().filter_map(|reply| match reply {
         LeadReply::Granted { grant: lead, .. } => Some((lead.fence, lead.lease.as_us())),
         LeadReply::Refused { .. } | LeadReply::TimedOut { .. } | LeadReply::Superseded { .. } => None,
     });
@@ -63,12 +63,12 @@ fn leads(key: &Key, said: &Said) -> Vec<(u64, i64)> {
         Said::Lead { fence, lease, .. } => Some((*fence, *lease)),
         _ => None,
     };
-    told.chain(own).collect()
+    reported.chain(own).collect()
 }
 
 /// The bytes somebody was shown in this step, fresh or stale.
 fn shown(key: &Key, said: &Said) -> Vec<Vec<u8>> {
-    let told = key.replies.iter().filter_map(|answer| match answer {
+    let reported = key.replies.iter().filter_map(|reply| match reply {
         LeadReply::Refused { refusal: Seen::Value { bytes, .. } | Seen::Stale { bytes, .. }, .. } => {
             Some(bytes.to_vec())
         }
@@ -80,13 +80,13 @@ fn shown(key: &Key, said: &Said) -> Vec<Vec<u8>> {
         Said::Lead { stale, .. } => stale.clone(),
         _ => None,
     };
-    told.chain(own).collect()
+    reported.chain(own).collect()
 }
 
 proptest! {
     #![proptest_config(seed::config())]
 
-    /// By what callers were told alone: a promised lease is over, or given up, before the next fence is handed out.
+    /// By what callers heard alone: a promised lease is over, or given up, before the next fence is handed out.
     #[test]
     fn at_most_one_lead_is_out_under_a_valid_lease(events in calm()) {
         let mut driver = Driver::default();
@@ -123,7 +123,7 @@ proptest! {
 
     /// Nor while an error is kept, or a pause: nobody leads then.
     #[test]
-    fn nobody_is_told_to_lead_while_a_value_is_fresh_or_a_failure_rests(events in calm()) {
+    fn nobody_leads_while_a_value_is_fresh_or_failure_rests(events in calm()) {
         let mut driver = Driver::default();
         let mut rests_until = 0;
         for event in &events {
@@ -171,7 +171,7 @@ proptest! {
         }
     }
 
-    /// Exactly one answer each: two are caught where replies are counted, none at all is caught here.
+    /// Exactly one reply each: two are caught where replies are counted, none at all is caught here.
     #[test]
     fn every_blocked_caller_is_answered_by_its_deadline(events in wild()) {
         let mut driver = Driver::default();

@@ -52,18 +52,18 @@ fn loaded() -> Key {
 }
 
 #[test]
-fn one_leads_and_everybody_gets_what_it_loaded_in_the_reply_they_wait_for() {
+fn one_leads_and_everybody_gets_what_it_loaded() {
     let mut key = Key::default();
     key.lead("a");
     let ids = ["b", "c", "d"].map(|token| key.follow(token, 5 * SECOND));
     key.now += SECOND;
-    assert_eq!(key.told("e"), busy(9 * SECOND));
+    assert_eq!(key.reported("e"), busy(9 * SECOND));
     assert_eq!(key.publish("a", MINUTE, value("one")), published(3));
     for id in ids {
         assert_eq!(key.answered(id), fresh("one", 0, MINUTE));
     }
     key.now += SECOND;
-    assert_eq!(key.told("e"), fresh("one", SECOND, MINUTE - SECOND));
+    assert_eq!(key.reported("e"), fresh("one", SECOND, MINUTE - SECOND));
 }
 
 #[test]
@@ -138,12 +138,12 @@ fn what_a_void_leader_loaded_is_never_seen() {
         key.publish("b", MINUTE, value("good"));
         assert_eq!(key.answered(follows), fresh("good", 0, MINUTE));
         assert_eq!(key.publish("a", MINUTE, value("void")), Published::Lost(reason), "and long after");
-        assert_eq!(key.told("d"), fresh("good", 0, MINUTE));
+        assert_eq!(key.reported("d"), fresh("good", 0, MINUTE));
     }
 }
 
 #[test]
-fn who_never_led_has_nothing_to_say() {
+fn a_token_that_never_led_has_nothing_to_say() {
     let mut key = Key::default();
     assert_eq!(key.publish("x", MINUTE, value("forged")), Published::Lost(Reason::Absent));
     key.lead("a");
@@ -167,7 +167,7 @@ fn stale_is_served_only_inside_its_time() {
 }
 
 #[test]
-fn past_its_ttl_one_leads_with_the_stale_value_and_the_rest_get_it_at_once() {
+fn past_its_ttl_one_leads_and_others_get_stale() {
     let mut key = loaded();
     key.now += MINUTE;
     assert_eq!(key.lead("b").stale.as_deref(), Some(b"one".as_slice()));
@@ -178,11 +178,11 @@ fn past_its_ttl_one_leads_with_the_stale_value_and_the_rest_get_it_at_once() {
 }
 
 #[test]
-fn followers_of_a_lead_whose_stale_value_ran_out_wait_like_others() {
+fn followers_of_a_lead_without_stale_value_wait() {
     let mut key = loaded();
     key.now += 2 * MINUTE - SECOND;
     key.lead("b");
-    assert_eq!(key.told("c"), stale("one", 2 * MINUTE - SECOND));
+    assert_eq!(key.reported("c"), stale("one", 2 * MINUTE - SECOND));
     key.now += SECOND;
     let id = key.follow("c", MINUTE);
     key.publish("b", MINUTE, value("two"));
@@ -204,18 +204,18 @@ fn invalidate_voids_a_leader_that_started_before_it() {
 }
 
 #[test]
-fn a_soft_invalidation_keeps_the_value_as_stale_and_one_leads() {
+fn a_soft_invalidation_keeps_a_stale_value_and_one_leads() {
     let mut key = loaded();
     assert!(key.invalidate(true));
     assert_eq!(key.look(), stale("one", 0));
     assert_eq!(key.lead("b").stale.as_deref(), Some(b"one".as_slice()));
-    assert_eq!(key.told("c"), stale("one", 0));
+    assert_eq!(key.reported("c"), stale("one", 0));
     key.now += 2 * MINUTE;
     assert_eq!(key.look(), Seen::Miss, "for as long as it would have been served anyway");
 }
 
 #[test]
-fn a_kept_error_is_told_to_everybody_and_exactly_one_leads_afterwards() {
+fn a_kept_error_goes_to_everybody_then_one_leads() {
     let mut key = Key::default();
     key.lead("a");
     let follows = key.follow("b", MINUTE);
@@ -226,11 +226,11 @@ fn a_kept_error_is_told_to_everybody_and_exactly_one_leads_afterwards() {
     key.now += 1;
     assert_eq!(key.look(), Seen::Miss);
     key.lead("c");
-    assert_eq!(key.told("d"), busy(10 * SECOND));
+    assert_eq!(key.reported("d"), busy(10 * SECOND));
 }
 
 #[test]
-fn an_error_that_is_not_kept_is_told_to_followers_and_the_next_leads() {
+fn an_error_not_kept_goes_to_followers_then_one_leads() {
     let mut key = Key::default();
     key.lead("a");
     let follows = key.follow("b", MINUTE);
@@ -241,13 +241,13 @@ fn an_error_that_is_not_kept_is_told_to_followers_and_the_next_leads() {
 }
 
 #[test]
-fn after_abandon_retry_nobody_leads_for_that_time_and_then_the_first_follower_does() {
+fn after_abandon_retry_the_first_follower_leads_in_time() {
     let mut key = Key::default();
     key.lead("a");
     let impatient = key.follow("i", 3 * SECOND);
     let [first, second] = ["b", "c"].map(|token| key.follow(token, MINUTE));
     key.abandon("a", Some(5 * SECOND));
-    assert_eq!(key.told("d"), busy(5 * SECOND));
+    assert_eq!(key.reported("d"), busy(5 * SECOND));
     assert_eq!(key.wake, Some(key.now + 3 * SECOND));
     key.later(5 * SECOND - 1);
     assert_eq!((key.answered(impatient), key.replies.len()), (busy(1), 1));
@@ -258,7 +258,7 @@ fn after_abandon_retry_nobody_leads_for_that_time_and_then_the_first_follower_do
 }
 
 #[test]
-fn who_gave_up_before_a_pause_ended_does_not_lead_after_it_however_late_the_server_looks() {
+fn a_follower_that_gave_up_never_leads_after_the_pause() {
     let mut key = Key::default();
     key.lead("a");
     let impatient = key.follow("b", 3 * SECOND);
@@ -280,7 +280,7 @@ fn a_failing_load_keeps_the_stale_value() {
         } else {
             key.publish("b", 5 * SECOND, error("down"));
         }
-        assert_eq!(key.told("c"), stale("one", MINUTE), "nobody leads");
+        assert_eq!(key.reported("c"), stale("one", MINUTE), "nobody leads");
         key.now += 5 * SECOND;
         assert_eq!(key.lead("c").stale.as_deref(), Some(b"one".as_slice()));
     }
@@ -297,7 +297,7 @@ fn an_invalidation_ends_a_pause() {
 }
 
 #[test]
-fn with_ttl_0_current_followers_get_it_and_nothing_is_kept() {
+fn with_ttl_0_only_current_followers_get_it() {
     let mut key = loaded();
     key.now += 2 * MINUTE - SECOND;
     key.lead("b");
@@ -317,7 +317,7 @@ fn empty_is_served_as_empty_and_never_as_stale() {
     key.publish("a", MINUTE, Publication::Empty);
     assert_eq!(key.answered(follows), Seen::Empty { age: Span::ZERO });
     key.now += MINUTE - 1;
-    assert_eq!(key.told("c"), Seen::Empty { age: Span::from_us(MINUTE - 1) });
+    assert_eq!(key.reported("c"), Seen::Empty { age: Span::from_us(MINUTE - 1) });
     let mut soft = key.clone();
     assert!(soft.invalidate(true));
     assert_eq!(soft.lead("c").stale, None);
@@ -326,7 +326,7 @@ fn empty_is_served_as_empty_and_never_as_stale() {
 }
 
 #[test]
-fn publish_or_abandon_again_by_the_same_token_is_the_same_answer_again() {
+fn publish_or_abandon_by_the_same_token_repeats_its_reply() {
     let mut key = loaded();
     let before = key.flight.clone();
     assert_eq!(key.publish("a", HOUR, value("other")), published(0));
@@ -342,7 +342,7 @@ fn publish_or_abandon_again_by_the_same_token_is_the_same_answer_again() {
 }
 
 #[test]
-fn an_abandon_by_one_who_waits_takes_it_out_of_the_line() {
+fn an_abandon_by_a_waiter_takes_it_out() {
     let mut key = Key::default();
     key.lead("a");
     let leaves = key.follow("b", MINUTE);
@@ -355,7 +355,7 @@ fn an_abandon_by_one_who_waits_takes_it_out_of_the_line() {
 }
 
 #[test]
-fn an_abandon_by_one_who_led_before_and_waits_again_takes_it_out_of_the_line() {
+fn an_abandon_by_a_former_leader_takes_it_out() {
     let mut key = Key::default();
     key.lead("a");
     key.abandon("a", None);
@@ -368,16 +368,16 @@ fn an_abandon_by_one_who_led_before_and_waits_again_takes_it_out_of_the_line() {
 }
 
 #[test]
-fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
+fn asking_again_moves_the_position_to_the_new_call() {
     let mut key = Key::default();
     key.lead("a");
     let old = key.follow("b", MINUTE);
     key.follow("c", MINUTE);
     let new = key.follow("b", MINUTE);
-    assert_eq!(key.replies.iter().map(|answer| answer.id()).collect::<Vec<_>>(), [old]);
+    assert_eq!(key.replies.iter().map(|reply| reply.id()).collect::<Vec<_>>(), [old]);
     key.abandon("a", None);
     key.answered_lead(new);
-    assert_eq!(key.told("c"), busy(10 * SECOND), "without WAIT it leaves the line");
+    assert_eq!(key.reported("c"), busy(10 * SECOND), "without WAIT it leaves the queue");
     assert!(key.open.is_empty(), "{:?}", key.open);
 }
 
@@ -393,7 +393,7 @@ fn no_more_may_wait_than_is_allowed() {
 }
 
 #[test]
-fn a_bound_leader_that_was_heard_of_leads_on_unless_somebody_has_seen_its_lease_end() {
+fn a_bound_leader_with_heartbeats_leads_on() {
     let mut key = Key::default();
     let fence = key.lead("a").fence;
     key.now += 12 * SECOND;

@@ -76,7 +76,7 @@ impl EchoUpstream {
     }
 }
 
-/// An upstream that speaks HTTP. `/items/N` answers, `/slow` takes a second, `/status/N` answers N; `/echo` shows what came.
+/// An upstream that speaks HTTP. `/items/N` responds, `/slow` takes a second, `/status/N` returns N; `/echo` shows what came.
 pub struct HttpExample {
     pub address: SocketAddr,
     pub calls: Arc<AtomicU64>,
@@ -86,7 +86,7 @@ impl HttpExample {
     /// While `is_broken`, everything is 500.
     pub async fn start(is_broken: Arc<AtomicBool>, stop: CancellationToken) -> io::Result<Self> {
         let calls = Arc::new(AtomicU64::new(0));
-        let router = Router::new().fallback(any(answer)).with_state((Arc::clone(&calls), is_broken));
+        let router = Router::new().fallback(any(reply)).with_state((Arc::clone(&calls), is_broken));
         let address = serve(router, stop).await?;
         Ok(Self { address, calls })
     }
@@ -94,7 +94,7 @@ impl HttpExample {
 
 type Example = (Arc<AtomicU64>, Arc<AtomicBool>);
 
-async fn answer(
+async fn reply(
     State((calls, is_broken)): State<Example>,
     method: Method,
     uri: Uri,

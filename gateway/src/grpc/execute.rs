@@ -1,7 +1,7 @@
 //! One call to an upstream under a policy.
 //!
 //! All that a policy decides is decided by the SDK: retries, breaker, limits, places, timeouts. Here a request is checked, sent, and what
-//! came of it is told. The caller's own deadline is around all of it: when it is over, the call is dropped, and what it held is given back.
+//! came of it is reported. The caller's own deadline is around all of it: when it is over, the call is dropped, and what it held is given back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,7 +25,7 @@ use crate::proto::resil::v1 as proto;
 use crate::roles::Caller;
 use crate::run::Gateway;
 use crate::upstream::{
-    Answer, CallError, GrpcUpstream, HttpUpstream, Judge, Link, RequestParts, Upstream, check_metadata,
+    CallError, GrpcUpstream, HttpUpstream, Judge, Link, RequestParts, Upstream, UpstreamReply, check_metadata,
 };
 use crate::{random_id, telemetry};
 
@@ -97,18 +97,18 @@ impl<'a> Prepared<'a> {
         digest.finalize().into()
     }
 
-    async fn send(&self, context: &CallContext<'_>) -> Result<Answer, CallError> {
+    async fn send(&self, context: &CallContext<'_>) -> Result<UpstreamReply, CallError> {
         match self {
             Self::Grpc { link, path, message, metadata } => {
                 let mut headers = metadata.clone().into_headers();
                 context.propagate(&mut headers);
                 let metadata = MetadataMap::from_headers(headers);
-                link.call(path.clone(), message.clone(), metadata, Some(context.left())).await.map(Answer::Grpc)
+                link.call(path.clone(), message.clone(), metadata, Some(context.left())).await.map(UpstreamReply::Grpc)
             }
             Self::Http { link, parts } => {
                 let mut headers = http::HeaderMap::new();
                 context.propagate(&mut headers);
-                link.call(parts, &headers).await.map(Answer::Http)
+                link.call(parts, &headers).await.map(UpstreamReply::Http)
             }
         }
     }
@@ -251,22 +251,22 @@ pub async fn execute(
     telemetry::continue_trace(&span, traceparent.as_deref());
     let work = async {
         match idempotency_key {
-            None => chosen.policy.call_with(settings, classify, attempt).await.map(|answer| (answer, false)),
+            None => chosen.policy.call_with(settings, classify, attempt).await.map(|reply| (reply, false)),
             Some(key) => {
                 let key = once_key(&upstream.name, caller, key);
-                let operation = |_run| async { attempt().await.map(|answer| written(&answer)).map_err(Failure::Inner) };
+                let operation = |_run| async { attempt().await.map(|reply| written(&reply)).map_err(Failure::Inner) };
                 let remember = Remember::with(|_: &Failure<CallError>| None, |_: &[u8]| None);
                 let fingerprint = prepared.fingerprint();
                 let outcome = chosen
                     .policy
                     .around_once(&gateway.idempotent, &key, &fingerprint, settings, classify, &remember, operation)
                     .await?;
-                let answer = outcome.value.as_deref().and_then(read).ok_or_else(|| {
+                let reply = outcome.value.as_deref().and_then(read).ok_or_else(|| {
                     let (name, reason) =
                         (upstream.name.as_str().into(), "its response was too large to be kept".to_owned());
                     Failure::Resil(Error::ResultUnrecorded { name, reason })
                 })?;
-                Ok((answer, outcome.replayed))
+                Ok((reply, outcome.replayed))
             }
         }
     };
@@ -274,15 +274,15 @@ pub async fn execute(
     let limited = tokio::time::timeout(deadline, correlated(&correlation_id, work)).instrument(span.clone());
     let outcome = limited.await.unwrap_or_else(|_| Err(Failure::Resil(Error::Timeout { after: deadline })));
     let attempts = entry.view.attempts.load(Relaxed);
-    let (outcome, word) = told(outcome);
+    let (outcome, word) = reported(outcome);
     span.record("attempts", attempts);
     span.record("outcome", word);
     gateway.count(upstream, word, begun_at.elapsed());
-    let (answer, is_replay) = outcome?;
+    let (reply, is_replay) = outcome?;
     Ok(proto::ExecuteWithResilienceResponse {
-        reply: Some(match answer {
-            Answer::Grpc(reply) => proto::execute_with_resilience_response::Reply::Grpc(reply),
-            Answer::Http(reply) => proto::execute_with_resilience_response::Reply::Http(reply),
+        reply: Some(match reply {
+            UpstreamReply::Grpc(reply) => proto::execute_with_resilience_response::Reply::Grpc(reply),
+            UpstreamReply::Http(reply) => proto::execute_with_resilience_response::Reply::Http(reply),
         }),
         attempts,
         is_replay,
@@ -300,14 +300,16 @@ fn once_key(upstream: &str, caller: &Caller, key: &str) -> String {
 }
 
 /// The response to the caller, and the word for it in metrics: ok, error, refused or timeout.
-fn told(outcome: Result<(Answer, bool), Failure<CallError>>) -> (Result<(Answer, bool), Status>, &'static str) {
+fn reported(
+    outcome: Result<(UpstreamReply, bool), Failure<CallError>>,
+) -> (Result<(UpstreamReply, bool), Status>, &'static str) {
     let failure = match outcome {
-        Ok(answer) => return (Ok(answer), "ok"),
+        Ok(reply) => return (Ok(reply), "ok"),
         Err(failure) => failure,
     };
-    // An answer of HTTP is an answer, also if it is bad news.
+    // A response of HTTP is a response, also if it is an error.
     if let Some(CallError::Reply(reply)) = failure.inner() {
-        return (Ok((Answer::Http(reply.clone()), false)), "error");
+        return (Ok((UpstreamReply::Http(reply.clone()), false)), "error");
     }
     let word = match &failure {
         Failure::Inner(_) | Failure::Exhausted { .. } => "error",
@@ -339,7 +341,7 @@ fn status_of_call(error: CallError) -> Status {
         CallError::Unreachable => {
             with_code(Status::unavailable("the upstream cannot be reached"), "UPSTREAM_UNREACHABLE")
         }
-        CallError::Broken => with_code(Status::unavailable("the upstream did not answer"), "UPSTREAM_BROKEN"),
+        CallError::Broken => with_code(Status::unavailable("the upstream did not respond"), "UPSTREAM_BROKEN"),
         CallError::TooLarge => {
             with_code(Status::out_of_range("the response of the upstream is too large"), "RESPONSE_TOO_LARGE")
         }
@@ -351,17 +353,17 @@ fn status_of_call(error: CallError) -> Status {
 }
 
 /// A response as it is remembered.
-fn written(answer: &Answer) -> Bytes {
-    let reply = match answer {
-        Answer::Grpc(reply) => proto::execute_with_resilience_response::Reply::Grpc(reply.clone()),
-        Answer::Http(reply) => proto::execute_with_resilience_response::Reply::Http(reply.clone()),
+fn written(reply: &UpstreamReply) -> Bytes {
+    let reply = match reply {
+        UpstreamReply::Grpc(reply) => proto::execute_with_resilience_response::Reply::Grpc(reply.clone()),
+        UpstreamReply::Http(reply) => proto::execute_with_resilience_response::Reply::Http(reply.clone()),
     };
     proto::ExecuteWithResilienceResponse { reply: Some(reply), ..Default::default() }.encode_to_vec().into()
 }
 
-fn read(bytes: &[u8]) -> Option<Answer> {
+fn read(bytes: &[u8]) -> Option<UpstreamReply> {
     match proto::ExecuteWithResilienceResponse::decode(bytes).ok()?.reply? {
-        proto::execute_with_resilience_response::Reply::Grpc(reply) => Some(Answer::Grpc(reply)),
-        proto::execute_with_resilience_response::Reply::Http(reply) => Some(Answer::Http(reply)),
+        proto::execute_with_resilience_response::Reply::Grpc(reply) => Some(UpstreamReply::Grpc(reply)),
+        proto::execute_with_resilience_response::Reply::Http(reply) => Some(UpstreamReply::Http(reply)),
     }
 }

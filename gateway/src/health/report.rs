@@ -8,7 +8,7 @@
 //! record of the day before says which day it is: so there is one place for the next record, whatever day a gateway believes to have.
 //!
 //! A gateway that was stopped for a while (a debugger, a pause of the machine) does not know yet that another has its lock. So every record has
-//! the fence of its writer's lock, and who takes over writes one first: the other finds it in the place of what it wanted to write, sees the higher
+//! the fence of its writer's lock, and the process that takes over writes one first: the other finds it in the place of what it wanted to write, sees the higher
 //! fence, and stops. What the one who has the lock remembers of a chain is therefore true. A chain that is empty begins with such a record, too: else
 //! one that has lost its lock could begin it.
 //!

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_asks_too_often_waits_and_others_do_not() {
+    fn a_client_that_asks_too_often_waits_alone() {
         let rates = ClientRates::new(10);
         let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let taken = (0..100).filter(|_| rates.take(one).is_ok()).count();

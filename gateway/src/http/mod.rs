@@ -34,7 +34,7 @@ use crate::run::Gateway;
 /// The largest body of the API.
 pub const BODY_MAX: usize = 256 << 10;
 
-/// What a route answers.
+/// What a route returns.
 type Reply = Result<axum::Json<Value>, Problem>;
 
 pub fn router(gateway: &Arc<Gateway>, bound: SocketAddr) -> Router {

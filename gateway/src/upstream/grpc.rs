@@ -166,7 +166,7 @@ fn failed(status: Status) -> CallError {
         (_, false) => CallError::Status(status),
         // The client's own clock: the deadline that was sent along is over.
         (Code::Cancelled | Code::DeadlineExceeded, true) => {
-            let late = Status::deadline_exceeded("the upstream did not answer in time");
+            let late = Status::deadline_exceeded("the upstream did not respond in time");
             CallError::Status(crate::errors::with_code(late, "TIMEOUT"))
         }
         (_, true) if was_never_sent(source) => CallError::Unreachable,

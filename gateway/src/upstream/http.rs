@@ -121,7 +121,7 @@ impl HttpUpstream {
         Ok(RequestParts { method, uri, headers: headers_of(&call.headers)?, body: call.body })
     }
 
-    /// Any answer below 500, but for 429, is an answer.
+    /// Any response below 500, but for 429, is a response.
     pub async fn call(&self, parts: &RequestParts, extra: &HeaderMap) -> Result<HttpReply, CallError> {
         let mut request = Request::new(Full::new(parts.body.clone()));
         *request.method_mut() = parts.method.clone();

@@ -36,7 +36,7 @@ pub enum CallError {
 
 /// What an upstream answered.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum UpstreamReply {
     Grpc(GrpcReply),
     Http(HttpReply),
 }

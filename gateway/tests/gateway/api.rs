@@ -328,7 +328,7 @@ async fn probes_and_metrics_tell_how_it_is() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
     let call = crate::scene::echo_call(&resil_gateway::proto::resil::example::v1::EchoRequest::default());
-    scene.grpc.execute_with_resilience(call).await.expect("an answer");
+    scene.grpc.execute_with_resilience(call).await.expect("a response");
     let (status, headers, page) = send(&scene, Request::get("/metrics"), "").await;
     assert_eq!(
         (status, headers["content-type"].to_str().is_ok_and(|kind| kind.starts_with("text/plain; version=0.0.4"))),

@@ -33,7 +33,7 @@ fn walk(http: &str) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_in_the_browser_has_happened_at_the_server() {
+async fn an_act_in_the_browser_happens_at_the_server() {
     let server = Server::fresh();
     let store = resil::ConnectSettings::new(server.url()).require_server().connect().await.expect("the server");
     let policy = r#"{"retry": {"maxAttempts": 3}, "timeout": {"total": "5s"}, "breaker": {}}"#;
@@ -78,8 +78,9 @@ upstreams: {{ echo: {{ kind: grpc, address: \"http://{}\", policy: payments }} }
     assert_eq!((forced.by.as_str(), forced.reason.as_str()), ("ann", "once more"));
     tokio::time::timeout(Duration::from_secs(10), held.held().until_lost()).await.expect("it was taken away");
     let history = store.policies().history("payments").await.expect("a history");
-    let told: Vec<_> = history.iter().map(|each| (each.version, each.actor.as_str(), each.reason.as_str())).collect();
-    assert_eq!(told[..2], [(3, "ann", "as it was"), (2, "ann", "one more attempt")]);
+    let reported: Vec<_> =
+        history.iter().map(|each| (each.version, each.actor.as_str(), each.reason.as_str())).collect();
+    assert_eq!(reported[..2], [(3, "ann", "as it was"), (2, "ann", "one more attempt")]);
     let ledger = operator.ledgers(&KeyFilter::default()).await.expect("a list").pop().expect("one");
     assert_eq!((ledger.dead, ledger.resolved, ledger.cases_open), (0, 12, 0));
     gateway.signal("-TERM");

@@ -42,17 +42,17 @@ async fn webhook(inbox: Arc<Inbox>) -> String {
     format!("http://{address}/events")
 }
 
-fn told(event: &Value) -> (String, String, String) {
-    let (_, told) = event["events"].as_object().and_then(|events| events.iter().next()).expect("one event");
-    let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+fn reported(event: &Value) -> (String, String, String) {
+    let (_, reported) = event["events"].as_object().and_then(|events| events.iter().next()).expect("one event");
+    let text = |name: &str| reported[name].as_str().unwrap_or_default().to_owned();
     (text("service"), text("previous_status"), text("current_status"))
 }
 
-/// A webhook that answers everything with this, after a while.
+/// A webhook that responds everything with this, after a while.
 async fn bad_webhook(status: u16, after: std::time::Duration) -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let answer = async move || {
+    let reply = async move || {
         counted.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(after).await;
         // To a place where it would be taken, if anybody followed.
@@ -60,7 +60,7 @@ async fn bad_webhook(status: u16, after: std::time::Duration) -> (String, Arc<At
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let router = axum::Router::new().fallback(answer);
+    let router = axum::Router::new().fallback(reply);
     tokio::spawn(async move { axum::serve(listener, router).await });
     (format!("http://{address}/events"), asked)
 }
@@ -96,7 +96,7 @@ async fn a_webhook_that_fails_holds_up_no_other() {
         within("each is asked", || async { asked.load(Ordering::Relaxed) > 0 }).await;
         assert!(!url.contains("elsewhere"));
     }
-    let order: Vec<String> = inbox.events.lock().iter().map(|event| told(event).2).collect();
+    let order: Vec<String> = inbox.events.lock().iter().map(|event| reported(event).2).collect();
     assert_eq!(order, ["unhealthy", "healthy", "unhealthy", "healthy"]);
     // What cannot be sent does not keep it from ending.
     let ended = tokio::time::timeout(Duration::from_secs(10), running.end()).await;
@@ -169,7 +169,7 @@ async fn two_gateways_send_one_event_for_each_change() {
         within("both see it", both(state)).await;
         within("it is sent", || async { inbox.events.lock().len() > number }).await;
     }
-    // The reporter goes, in the middle of a change that nobody could be told of; the other one takes over.
+    // The reporter goes, in the middle of a change that nobody could be notified of; the other one takes over.
     inbox.refuses.store(true, Ordering::Relaxed);
     is_broken.store(true, Ordering::Relaxed);
     within("both see it", both(HealthState::Unhealthy)).await;
@@ -189,7 +189,7 @@ async fn two_gateways_send_one_event_for_each_change() {
         match by_id.get(&id) {
             Some(known) => assert_eq!(known, event),
             None => {
-                order.push(told(event));
+                order.push(reported(event));
                 by_id.insert(id, event.clone());
             }
         }

@@ -18,7 +18,8 @@ fn text(text: &str) -> EchoRequest {
 async fn a_call_reaches_its_upstream_and_comes_back() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
-    let response = scene.grpc.execute_with_resilience(echo_call(&text("hello"))).await.expect("an answer").into_inner();
+    let response =
+        scene.grpc.execute_with_resilience(echo_call(&text("hello"))).await.expect("a response").into_inner();
     assert_eq!((echoed(&response).text.as_str(), response.attempts, response.policy.as_str()), ("hello", 1, "plain"));
     assert_eq!((response.policy_version, response.correlation_id.len()), (1, 32));
     let mut call = http_call("example", "POST", "/items/7?x=1");
@@ -27,7 +28,7 @@ async fn a_call_reaches_its_upstream_and_comes_back() {
         http.headers.insert("x-tenant".into(), "shop".into());
         http.body = "amount=7".into();
     }
-    let response = scene.grpc.execute_with_resilience(call).await.expect("an answer").into_inner();
+    let response = scene.grpc.execute_with_resilience(call).await.expect("a response").into_inner();
     let reply = replied(&response);
     let seen: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(reply.status, 200);
@@ -90,8 +91,8 @@ async fn a_key_makes_a_call_happen_once() {
     let mut scene = Scene::on(&server, "").await;
     let mut call = echo_call(&text("pay"));
     call.idempotency_key = "order-42".into();
-    let first = scene.grpc.execute_with_resilience(call.clone()).await.expect("an answer").into_inner();
-    let again = scene.grpc.execute_with_resilience(call.clone()).await.expect("an answer").into_inner();
+    let first = scene.grpc.execute_with_resilience(call.clone()).await.expect("a response").into_inner();
+    let again = scene.grpc.execute_with_resilience(call.clone()).await.expect("a response").into_inner();
     assert_eq!((first.is_replay, again.is_replay, again.attempts), (false, true, 0));
     assert_eq!(echoed(&first), echoed(&again));
     assert_eq!(scene.echo.calls.load(Ordering::Relaxed), 1);
@@ -105,9 +106,9 @@ async fn a_key_makes_a_call_happen_once() {
         let mut grpc = scene.grpc.clone();
         let mut call = echo_call(&text("once"));
         call.idempotency_key = "order-43".into();
-        calls.spawn(
-            async move { echoed(&grpc.execute_with_resilience(call).await.expect("an answer").into_inner()).calls },
-        );
+        calls.spawn(async move {
+            echoed(&grpc.execute_with_resilience(call).await.expect("a response").into_inner()).calls
+        });
     }
     while let Some(calls) = calls.join_next().await {
         assert_eq!(calls.expect("no panic"), 2);
@@ -238,23 +239,23 @@ async fn a_policy_that_is_updated_holds_for_the_next_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_http_are_passed_on_also_bad_ones() {
+async fn replies_of_http_are_passed_on_also_bad_ones() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
     for status in [201, 302, 404, 429, 500, 503] {
         let call = http_call("example", "POST", &format!("/status/{status}"));
-        let response = scene.grpc.execute_with_resilience(call).await.expect("an answer").into_inner();
+        let response = scene.grpc.execute_with_resilience(call).await.expect("a response").into_inner();
         assert_eq!(replied(&response).status, status, "redirects are not followed either");
     }
     let before = scene.example.calls.load(Ordering::Relaxed);
     let mut call = http_call("example", "POST", "/status/500");
     call.policy = "strict".into();
-    let response = scene.grpc.execute_with_resilience(call).await.expect("an answer").into_inner();
+    let response = scene.grpc.execute_with_resilience(call).await.expect("a response").into_inner();
     assert_eq!(response.attempts, 1, "a POST that failed somehow is not made twice");
     scene.running.gateway.client.operator().reset_breaker(b"resil:policy:{strict}").await.expect("reset");
     let mut call = http_call("example", "GET", "/status/500");
     call.policy = "strict".into();
-    let response = scene.grpc.execute_with_resilience(call).await.expect("an answer").into_inner();
+    let response = scene.grpc.execute_with_resilience(call).await.expect("a response").into_inner();
     assert_eq!((replied(&response).status, response.attempts), (500, 2), "a GET is");
     assert_eq!(scene.example.calls.load(Ordering::Relaxed) - before, 3);
 }

@@ -113,7 +113,7 @@ async fn a_certificate_that_proves_nothing_is_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_header_of_a_mesh_does_not_add_to_a_certificate() {
+async fn a_header_of_a_mesh_adds_nothing_to_certificates() {
     let guarded = Guarded::start("memory://mtls-mesh", "mesh: { identityHeader: l5d-client-id }\n").await;
     let mut client = guarded.client(Some(issue(&guarded.authority, &[], |_| ())));
     let mut request = tonic::Request::new(update());

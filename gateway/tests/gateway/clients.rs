@@ -50,7 +50,7 @@ async fn a_client_that_stops_in_the_middle_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_can_be_read_in_two_ways_is_refused() {
+async fn a_request_readable_in_two_ways_is_refused() {
     let scene = Scene::start("memory://two-ways", SHORT).await;
     let post = "POST /api/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let smuggled = "0\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -371,9 +371,9 @@ async fn fuzzed_requests_of_the_api_get_a_reply() {
             .uri(path.as_str())
             .header("content-type", "application/json")
             .header("x-resil-csrf", &csrf);
-        let (status, _, answer) = send(&scene, request, &body).await;
-        assert!(status.as_u16() < 500, "{method} {path:.300} {body:.300} → {status} {answer:.300}");
-        assert!(status.is_success() || answer["code"].is_string(), "{method} {path:.300} → {status} {answer:.300}");
+        let (status, _, reply) = send(&scene, request, &body).await;
+        assert!(status.as_u16() < 500, "{method} {path:.300} {body:.300} → {status} {reply:.300}");
+        assert!(status.is_success() || reply["code"].is_string(), "{method} {path:.300} → {status} {reply:.300}");
     }
     assert_eq!(scene.get("/readyz").await.0, StatusCode::OK);
 }

@@ -23,9 +23,9 @@ async fn reflected(channel: tonic::transport::Channel, symbol: &str) -> Descript
         host: String::new(),
         message_request: Some(MessageRequest::FileContainingSymbol(symbol.to_owned())),
     };
-    let answers = ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(request)).await;
-    let answer = answers.expect("reflection is on").into_inner().next().await.expect("an answer").expect("no error");
-    let Some(MessageResponse::FileDescriptorResponse(files)) = answer.message_response else { panic!("no file") };
+    let replies = ServerReflectionClient::new(channel).server_reflection_info(tokio_stream::once(request)).await;
+    let reply = replies.expect("reflection is on").into_inner().next().await.expect("a response").expect("no error");
+    let Some(MessageResponse::FileDescriptorResponse(files)) = reply.message_response else { panic!("no file") };
     let mut pool = DescriptorPool::global();
     for file in &files.file_descriptor_proto {
         pool.decode_file_descriptor_proto(&**file).expect("a definition");
@@ -60,10 +60,10 @@ async fn every_grpcurl_of_the_page_works() {
             .server_streaming(request, path, BytesCodec)
             .await
             .unwrap_or_else(|status| panic!("{line}: {status:?}"));
-        let answer = answered.into_inner().message().await.expect("no error").expect("a message");
-        let answer = DynamicMessage::decode(method.output(), answer).expect("as defined");
+        let reply = answered.into_inner().message().await.expect("no error").expect("a message");
+        let reply = DynamicMessage::decode(method.output(), reply).expect("as defined");
         let shown =
-            answer.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).expect("JSON");
+            reply.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).expect("JSON");
         assert!(shown.as_object().is_some_and(|shown| !shown.is_empty()), "{line}: {shown}");
         methods.push(method.name().to_owned());
     }

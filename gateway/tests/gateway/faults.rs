@@ -14,7 +14,7 @@ use crate::scene::{Scene, code, echo_call, http_call, within};
 async fn a_killed_server_is_survived_and_found_again() {
     let mut server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
-    scene.grpc.execute_with_resilience(echo_call(&EchoRequest::default())).await.expect("an answer");
+    scene.grpc.execute_with_resilience(echo_call(&EchoRequest::default())).await.expect("a response");
     server.kill9();
     let state = || proto::GetCircuitStateRequest { name: "strict".into() };
     // Policies go on by themselves; what only the server knows is refused.
@@ -138,7 +138,7 @@ async fn a_policy_file_that_becomes_something_else_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_starts_without_its_server_and_is_ready_when_it_was_there() {
+async fn a_gateway_without_its_server_starts_and_waits() {
     let mut server = Server::fresh();
     let url = server.url();
     crate::scene::store_policies(&url).await;
@@ -151,7 +151,7 @@ async fn a_gateway_starts_without_its_server_and_is_ready_when_it_was_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_upstream_and_a_slow_one_cost_only_their_own_calls() {
+async fn a_dead_or_slow_upstream_costs_only_its_calls() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
     let status = scene.grpc.execute_with_resilience(http_call("nowhere", "GET", "/")).await.expect_err("dead");
@@ -165,7 +165,7 @@ async fn a_dead_upstream_and_a_slow_one_cost_only_their_own_calls() {
     }
     let begun = Instant::now();
     let call = http_call("example", "GET", "/items/1");
-    scene.grpc.execute_with_resilience(call).await.expect("the other one answers");
+    scene.grpc.execute_with_resilience(call).await.expect("the other one responds");
     assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
     while let Some(failed) = calls.join_next().await {
         assert!(failed.expect("no panic"), "each ends at its deadline");
@@ -217,7 +217,7 @@ async fn a_bad_policy_file_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_calls_than_allowed_are_shed_and_the_others_are_made() {
+async fn more_calls_than_allowed_are_shed() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;
     let most = scene.running.gateway.config.limits.calls;
@@ -228,5 +228,5 @@ async fn more_calls_than_allowed_are_shed_and_the_others_are_made() {
     let status = scene.grpc.execute_with_resilience(echo_call(&EchoRequest::default())).await.expect_err("shed");
     assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "OVERLOADED"));
     drop(passes);
-    scene.grpc.execute_with_resilience(echo_call(&EchoRequest::default())).await.expect("an answer");
+    scene.grpc.execute_with_resilience(echo_call(&EchoRequest::default())).await.expect("a response");
 }

@@ -99,7 +99,7 @@ async fn very_many_runs_are_cut_and_the_list_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_flight_is_refused_while_the_server_is_away() {
+async fn lists_in_flight_are_refused_while_the_server_is_away() {
     let mut server = Server::fresh();
     let scene = Scene::on(&server, "").await;
     let mut pipeline = redis::pipe();
@@ -114,7 +114,7 @@ async fn what_is_in_flight_is_refused_while_the_server_is_away() {
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path} after {:?}: {problem}", begun.elapsed());
     }
     server.resume();
-    within("it answers again", || async { scene.get("/api/runs").await.0 == StatusCode::OK }).await;
+    within("it responds again", || async { scene.get("/api/runs").await.0 == StatusCode::OK }).await;
     server.kill9();
     for path in paths {
         let (status, problem) = timed(&scene, path).await;

@@ -146,7 +146,7 @@ async fn sigterm_under_load_cuts_nothing_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_who_presses_ctrl_c_again_does_not_wait() {
+async fn a_second_ctrl_c_ends_the_gateway_at_once() {
     let server = Server::fresh();
     store_policies(&server.url()).await;
     let stop = CancellationToken::new();
@@ -169,7 +169,7 @@ async fn a_person_who_presses_ctrl_c_again_does_not_wait() {
 }
 
 #[test]
-fn a_wrong_configuration_is_named_and_unknown_variables_are_warned_of() {
+fn wrong_configuration_is_named_and_unknown_variables_are_warned_of() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |text: &str, more: &[(&str, &str)]| {
         let output = gateway()

@@ -71,7 +71,7 @@ async fn a_method_that_is_listed_as_streaming_is_not_called() {
     })
     .await;
     let mut call = echo_call(&EchoRequest::default());
-    // It would answer with one message alone.
+    // It would respond with one message alone.
     let message = EchoManyRequest { text: "x".into(), times: 1 }.encode_to_vec().into();
     let method = "resil.example.v1.EchoService/EchoMany".to_owned();
     call.call = Some(proto::execute_with_resilience_request::Call::Grpc(proto::GrpcCall { method, message }));
@@ -109,7 +109,7 @@ async fn one_key_of_two_callers_is_two_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_asks_too_often_is_told_to_wait() {
+async fn a_client_that_asks_too_often_is_asked_to_wait() {
     let scene = Scene::start("memory://often", "limits: { apiPerSecond: 1 }").await;
     let mut statuses = Vec::new();
     for _ in 0..40 {

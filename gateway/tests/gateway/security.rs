@@ -78,16 +78,16 @@ async fn no_route_acts_without_its_role() {
         assert_eq!(send(&scene, wrong, &body()).await.0, StatusCode::UNAUTHORIZED, "{path}");
         for role in order {
             let request = post(path).header("authorization", format!("Bearer {role}-0123456789abcdef"));
-            let (status, _, answer) = send(&scene, request, &body()).await;
+            let (status, _, reply) = send(&scene, request, &body()).await;
             if rank(role) < rank(needed) {
                 assert_eq!(
-                    (status, answer["code"].as_str(), answer["needs"].as_str()),
+                    (status, reply["code"].as_str(), reply["needs"].as_str()),
                     (StatusCode::FORBIDDEN, Some("FORBIDDEN"), Some(needed)),
                     "{path} as {role}"
                 );
             } else {
-                assert_ne!(status, StatusCode::FORBIDDEN, "{path} as {role}: {answer}");
-                assert_ne!(status, StatusCode::UNAUTHORIZED, "{path} as {role}: {answer}");
+                assert_ne!(status, StatusCode::FORBIDDEN, "{path} as {role}: {reply}");
+                assert_ne!(status, StatusCode::UNAUTHORIZED, "{path} as {role}: {reply}");
             }
         }
     }
@@ -148,7 +148,7 @@ async fn the_grpc_port_needs_the_same_roles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_needs_its_session_our_page_and_the_csrf_header() {
+async fn a_browser_needs_its_session_our_page_and_csrf() {
     let scene = Scene::start("memory://csrf", TOKENS).await;
     let login = |token: &str| json!({ "token": token }).to_string();
     assert_eq!(send(&scene, post("/api/session"), &login("wrong-0123456789abcdef")).await.0, StatusCode::UNAUTHORIZED);
@@ -257,18 +257,18 @@ async fn garbage_is_refused_and_nothing_breaks() {
             2 => "[".repeat(random.random_range(1..5_000)),
             _ => json!({"actor": "x".repeat(random.random_range(0..2_000)), "reason": "\u{0}\n", "on": true, "document": "{", "state": "open"}).to_string(),
         };
-        let (status, _, answer) = send(&scene, post(path).header("x-resil-csrf", &csrf), &junk).await;
+        let (status, _, reply) = send(&scene, post(path).header("x-resil-csrf", &csrf), &junk).await;
         // To have seen an alert that is not there is no error.
-        let is_said = path.ends_with("/seen") || (status.is_client_error() && answer["detail"].is_string());
-        assert!(is_said, "{path} {junk:.60} → {status} {answer}");
+        let is_said = path.ends_with("/seen") || (status.is_client_error() && reply["detail"].is_string());
+        assert!(is_said, "{path} {junk:.60} → {status} {reply}");
     }
-    let (status, _, answer) =
+    let (status, _, reply) =
         send(&scene, post("/api/policies/p").header("x-resil-csrf", &csrf), &"x".repeat(300 << 10)).await;
-    assert!(status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::TOO_MANY_REQUESTS, "{status} {answer}");
+    assert!(status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::TOO_MANY_REQUESTS, "{status} {reply}");
     let mut grpc = scene.grpc.clone();
     let huge = EchoRequest { text: "x".repeat(5 << 20), ..Default::default() };
     let status = grpc.execute_with_resilience(echo_call(&huge)).await.expect_err("too large");
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     assert_eq!(scene.get("/livez").await.0, StatusCode::OK);
-    let _: Value = answer;
+    let _: Value = reply;
 }

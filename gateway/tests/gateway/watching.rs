@@ -18,23 +18,23 @@ const TRANSITIONS: usize = 1_000;
 const CUTS: usize = 4;
 /// Transitions that are made after a cut, whether or not anybody may hear them.
 const UNHEARD: usize = 11;
-/// Of a watcher that was told nothing yet.
+/// Of a watcher that heard nothing yet.
 const NOTHING: u64 = u64::MAX;
 
-/// What a watcher was told, checked as it comes. Ends at generation `last`; `seen` is where it is.
+/// What a watcher heard, checked as it comes. Ends at generation `last`; `seen` is where it is.
 async fn watched(
     mut stream: tonic::Streaming<proto::WatchCircuitStateResponse>,
     mut last: tokio::sync::watch::Receiver<u64>,
     seen: Arc<AtomicU64>,
 ) -> (Vec<u64>, usize) {
-    let mut told: Vec<u64> = Vec::new();
+    let mut reported: Vec<u64> = Vec::new();
     let (mut known, mut gaps, mut is_first, mut after_gap) = (0, 0, true, false);
     loop {
         if !is_first && !after_gap {
             seen.store(known, Relaxed);
         }
         if *last.borrow_and_update() != 0 && known >= *last.borrow() && !after_gap {
-            return (told, gaps);
+            return (reported, gaps);
         }
         let next = tokio::select! {
             next = tokio::time::timeout(Duration::from_secs(30), stream.next()) => next.expect("a message in time"),
@@ -53,7 +53,7 @@ async fn watched(
                 assert_eq!(moved.previous_generation, known, "each begins where the one before ended");
                 assert_ne!(moved.previous, moved.state);
                 known = moved.generation;
-                told.push(known);
+                reported.push(known);
             }
             Event::Gap(gap) => {
                 assert_eq!(gap.last_generation, known);
@@ -80,7 +80,7 @@ async fn fifty_watchers_see_a_thousand_transitions_once_and_in_order() {
     }
     // Each has its own way back after a cut: the events are heard by all at once, and then each asks for the state.
     let all_have = |generation: u64| seen.iter().all(|seen| (generation..NOTHING).contains(&seen.load(Relaxed)));
-    crate::scene::within("each is told the state first", || async { all_have(0) }).await;
+    crate::scene::within("each gets the state first", || async { all_have(0) }).await;
     let operator = resil::connect(&server.url()).await.expect("the server").operator();
     let key = KeyKind::Policy.key("strict").expect("a key");
     let (mut generations, mut cut_at) = (Vec::new(), None);
@@ -103,22 +103,25 @@ async fn fifty_watchers_see_a_thousand_transitions_once_and_in_order() {
             cut_at = Some(number);
         }
     }
-    // A watcher that is in a gap at the end is told the state as it is.
+    // A watcher that is in a gap at the end gets the state as it is.
     over.send_replace(*generations.last().expect("some"));
     let mut sums = (0, 0);
     while let Some(watched) = watchers.join_next().await {
-        let (told, gaps) = watched.expect("a watcher");
+        let (reported, gaps) = watched.expect("a watcher");
         let mut real = generations.iter();
-        assert!(told.iter().all(|told| real.any(|real| real == told)), "every one is real, in order, and once");
+        assert!(
+            reported.iter().all(|reported| real.any(|real| real == reported)),
+            "every one is real, in order, and once"
+        );
         assert!(gaps <= CUTS, "{gaps} gaps for {CUTS} cuts");
-        assert!(told.len() >= TRANSITIONS - gaps * UNHEARD, "{} told, and {gaps} gaps", told.len());
-        sums = (sums.0 + told.len(), sums.1 + gaps);
+        assert!(reported.len() >= TRANSITIONS - gaps * UNHEARD, "{} reported, and {gaps} gaps", reported.len());
+        sums = (sums.0 + reported.len(), sums.1 + gaps);
     }
-    println!("{} transitions told, {} gaps, of {WATCHERS} watchers and {TRANSITIONS} transitions", sums.0, sums.1);
+    println!("{} transitions reported, {} gaps, of {WATCHERS} watchers and {TRANSITIONS} transitions", sums.0, sums.1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_cuts_every_transition_is_told() {
+async fn without_cuts_every_transition_is_reported() {
     let server = Server::fresh();
     let scene = Scene::on(&server, "").await;
     let request = proto::WatchCircuitStateRequest { name: "strict".into() };
@@ -182,7 +185,7 @@ async fn a_watch_ends_when_the_gateway_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_memory_transitions_are_told_too() {
+async fn on_memory_transitions_are_reported_too() {
     let scene = Scene::start("memory://watch-memory", "").await;
     let request = proto::WatchCircuitStateRequest { name: "bank".into() };
     let mut stream = scene.grpc.clone().watch_circuit_state(request).await.expect("a stream").into_inner();

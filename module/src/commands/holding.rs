@@ -124,7 +124,7 @@ pub fn raise_holding(call: &Call<'_>, request: RenewCall<'_>, fence: u64) -> Res
     if let (Renewed::Granted(grant), Some(former)) = (&renewed, former)
         && grant.fence != former
     {
-        blocked_clients::told_elsewhere(&name, former);
+        blocked_clients::notified_elsewhere(&name, former);
         sessions::unbind(&name, former);
     }
     reply_renewed::<LOCK>(call, renewed, Some(&name), (bind_to, request.lease, now));

@@ -15,7 +15,7 @@ use crate::edge::{OK, api, bytes_of, guard};
 use crate::info::counters;
 use crate::{config, sessions};
 
-/// Why a command answers with an error.
+/// Why a command replies with an error.
 #[derive(Debug)]
 pub enum Failure {
     /// The request was malformed or broke a rule; the text starts with its code.

@@ -91,7 +91,7 @@ pub fn have_same_user(ctx: *mut raw::RedisModuleCtx, one: ClientId, other: Clien
     }
 }
 
-/// Calls a command of the server that answers with a text.
+/// Calls a command of the server that replies with a text.
 pub fn ask(ctx: *mut raw::RedisModuleCtx, command: &CStr, words: &[&[u8]]) -> Option<Vec<u8>> {
     // SAFETY: the server copies the words; strings and reply are freed before they are left.
     unsafe {

@@ -1,6 +1,6 @@
 'use strict';
 /**
- * Whole answers: `{status, headers, body}`, with headers as name and value in turn.
+ * Whole responses: `{status, headers, body}`, with headers as name and value in turn.
  */
 const { problem } = require('../http.js');
 const { asError, InvalidArgumentError } = require('../errors.js');
@@ -26,8 +26,8 @@ function flat(headers) {
   return all;
 }
 
-/** An error of ours as an answer. */
-function answerOf(error) {
+/** An error of ours as a response. */
+function problemOf(error) {
   const { status, headers, body } = problem(error);
   return { status, headers: flat(headers), body: Buffer.from(body) };
 }
@@ -53,7 +53,7 @@ function report(name, error) {
   }
 }
 
-/** About the body of an answer that another one takes the place of. */
+/** About the body of a response that another one takes the place of. */
 const OF_THE_BODY = ['content-length', 'content-encoding', 'content-disposition', 'transfer-encoding', 'etag', 'last-modified', 'location'];
 
-module.exports = { headersOf, flat, answerOf, ofTheService, report, OF_THE_BODY };
+module.exports = { headersOf, flat, problemOf, ofTheService, report, OF_THE_BODY };

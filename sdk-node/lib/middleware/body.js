@@ -54,7 +54,7 @@ function bodyOf(request, bytesMax) {
   });
 }
 
-/** For how long what is left of a refused body is read; who sends longer is cut off. */
+/** For how long what is left of a refused body is read; a client that sends longer is cut off. */
 const DISCARD_MS = 5_000;
 
 /** Reads what is left of a body that nobody wants: before that its connection is of no use to the next request. */

@@ -1,6 +1,6 @@
 'use strict';
 /**
- * Limits by tier, for any HTTP server: a request is checked, and what that means for its answer is said by the native half.
+ * Limits by tier, for any HTTP server: a request is checked, and what that means for its response is said by the native half.
  */
 const native = require('../native.js');
 const given = require('../arguments.js');

@@ -1,10 +1,10 @@
 'use strict';
 /**
- * Idempotency-Key, for any HTTP server: what is asked under a key is done once, and every duplicate gets the first answer.
+ * Idempotency-Key, for any HTTP server: what is asked under a key is done once, and every duplicate gets the first response.
  *
- * A request that is the first of its key is *mine*: its answer is held back until it is recorded, so that nobody hears what
- * is not; of one that comes in parts, its end is. A duplicate gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
- * services in other languages give each other's answers.
+ * A request that is the first of its key is *mine*: its response is held back until it is recorded, so that nobody hears what
+ * is not; of one that comes in parts, its end is. A duplicate gets a response from here. What is kept, and how it is written, is decided by the SDK, so that
+ * services in other languages give each other's responses.
  */
 // As they were when this was loaded, whatever a test puts in their place.
 const { setTimeout } = require('node:timers');
@@ -12,7 +12,7 @@ const native = require('../native.js');
 const given = require('../arguments.js');
 const { ask, wrongType, InvalidArgumentError, ResilError, ResultUnrecordedError } = require('../errors.js');
 const { Client } = require('../client.js');
-const { answerOf, ofTheService, report } = require('./answers.js');
+const { problemOf, ofTheService, report } = require('./answers.js');
 
 const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxResponse', 'afterHangUpMs', 'keepResponses'];
 const METHODS = ['POST', 'PATCH'];
@@ -20,7 +20,7 @@ const BYTES_MAX = 1 << 20;
 /** A handler whose client has left, and that has not answered for so long, is not waited for. */
 const AFTER_HANG_UP_MS = 60_000;
 
-/** An answer that may be another the next time: the key is free again. */
+/** A response that may be another the next time: the key is free again. */
 class NotFinal extends Error {}
 
 /** The runs of requests that are the first of their keys. */
@@ -44,7 +44,7 @@ class Mine {
     this.isOver = false;
   }
 
-  /** If the client leaves and the handler never answers, the lease is left to lapse: the next one gets attempt 2. */
+  /** If the client leaves and the handler never responds, the lease is left to lapse: the next one gets attempt 2. */
   watch(response) {
     response.once('close', () => {
       if (!this.isOver) setTimeout(() => this.isOver || this.giveUp(), this.afterHangUpMs).unref();
@@ -55,7 +55,7 @@ class Mine {
     return new Recording(this);
   }
 
-  /** The answer is whole, or on its way. What to say in its place, if it could not be recorded that it is the answer. */
+  /** The response is whole, or on its way. What to say in its place, if it could not be recorded that it is the response. */
   async end(status, bytes) {
     this.isOver = true;
     let isKept;
@@ -68,19 +68,19 @@ class Mine {
       report('keepResponses', error);
       this.work.fail(new NotFinal());
       await this.outcome().catch(() => {});
-      return answerOf(new Error('keepResponses failed'));
+      return problemOf(new Error('keepResponses failed'));
     }
     try {
       await this.outcome();
       return undefined;
     } catch (error) {
       if (!(error instanceof ResilError) || !isKept) return undefined;
-      return answerOf(error);
+      return problemOf(error);
     }
   }
 }
 
-/** An answer as it is given, with as much of it as is kept. */
+/** A response as it is given, with as much of it as is kept. */
 class Recording {
   constructor(mine) {
     this.mine = mine;
@@ -110,14 +110,14 @@ class Recording {
     await this.mine.outcome().catch(() => {});
   }
 
-  /** Of an answer that is too large to be kept duplicates learn that it is done. */
+  /** Of a response that is too large to be kept duplicates learn that it is done. */
   end() {
     const bytes = () => (this.left < 0 ? Buffer.alloc(0) : native.httpRecord(this.status, this.headers, Buffer.concat(this.chunks)));
     return this.mine.end(this.status, bytes);
   }
 }
 
-/** Which answers are kept: a function of the status, a list of statuses, or all that will not be others the next time. */
+/** Which responses are kept: a function of the status, a list of statuses, or all that will not be others the next time. */
 function keepsOf(said) {
   if (said === undefined) return (status) => native.httpIsFinal(status);
   if (typeof said !== 'function' && typeof said?.[Symbol.iterator] === 'function' && typeof said !== 'string') {
@@ -186,7 +186,7 @@ class Once {
     return native.httpBodyTooLarge(this.maxBody);
   }
 
-  /** `{mine}` for the first, `{answer}` for everybody else. */
+  /** `{mine}` for the first, `{whole}` for everybody else. */
   begin(request, key, method, target, body) {
     const print = native.httpFingerprint(method, target, body);
     const leaving = new AbortController();
@@ -197,11 +197,11 @@ class Once {
       });
       const outcome = this.idempotent.run(key, print, work, { signal: leaving.signal });
       // Of one that is mine this comes too late to be heard here: it was resolved above.
-      const answer = outcome.then(
+      const response = outcome.then(
         ({ value }) => native.httpReplay(value),
-        (error) => (error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : answerOf(error)),
+        (error) => (error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : problemOf(error)),
       );
-      answer.catch(answerOf).then((whole) => resolve({ answer: whole }));
+      response.catch(problemOf).then((whole) => resolve({ whole }));
     });
   }
 }

@@ -34,7 +34,7 @@ export interface BreakerSettings {
   trust?: Duration;
   /** Errors that say nothing about the health of what was called. */
   ignore?: ((error: unknown) => boolean) | ErrorClass | readonly ErrorClass[];
-  /** Which results are failures, too: a 503 that came as an answer. The caller gets them all the same. */
+  /** Which results are failures, too: a 503 that came as a response. The caller gets them all the same. */
   onResult?: OnResult;
 }
 export type BreakerState = 'closed' | 'open' | 'half-open' | 'ramping' | 'forced-open' | 'forced-closed' | 'disabled' | 'metrics';

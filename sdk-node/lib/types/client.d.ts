@@ -4,7 +4,7 @@ import type { Clock, Duration } from './common.js';
 export interface ConnectSettings {
   /** The name of this process, which others see. Random by default. */
   name?: string;
-  /** How long a command may take before the server counts as not answering. */
+  /** How long a command may take before the server counts as not responding. */
   commandTimeout?: Duration;
   /** How many processes share the limits while the server is away. */
   instances?: number;

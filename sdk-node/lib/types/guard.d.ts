@@ -46,7 +46,7 @@ export interface Guard<Alt = never> {
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
 }
 
-/** What a guard may answer in place of a failure. */
+/** What a guard may return in place of a failure. */
 export type AltOf<G> = G extends { readonly [ALT]?: () => infer Alt } ? Alt : never;
 
 /** Guards around each other, outermost first. With a function last: that function, through them. */

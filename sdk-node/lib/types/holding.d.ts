@@ -56,7 +56,7 @@ export interface Holder { owner: string; fence: bigint; heldMs: number; remainin
 export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; priority: number | null; waitedMs: number }
 export interface HoldingInfo { exists: boolean; holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
 /**
- * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`.
+ * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the reply is a `LockLostError`.
  * A call from inside of such a call, by its async context and through the same client, is granted the lock at once.
  */
 export interface Lock extends Guard {}

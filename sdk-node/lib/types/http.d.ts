@@ -1,7 +1,7 @@
 /** Errors and limits as HTTP has them. */
 import type { Verdict } from './limiter.js';
 
-/** An error as a whole answer, `application/problem+json`. One that is none of ours is a 500 without its words. */
+/** An error as a whole response, `application/problem+json`. One that is none of ours is a 500 without its words. */
 export function problem(error: unknown): { status: number; headers: Record<string, string>; body: string };
 /** `RateLimit-Policy`, `RateLimit`, `X-RateLimit-*`, and `Retry-After` of a refusal. */
 export function rateLimitHeaders(

@@ -103,7 +103,7 @@ export interface FallbackSettings {
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
 export class Fallback<Alt> { private constructor() }
-/** Another answer in place of a failure: a function of it, or a value. If the function fails, too, its error gets the failure as `cause`. */
+/** Another result in place of a failure: a function of it, or a value. If the function fails, too, its error gets the failure as `cause`. */
 export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackSettings): Fallback<Awaited<Alt>>;
 export function fallback<const Alt>(instead: Alt, options?: FallbackSettings): Fallback<Alt>;
 

@@ -322,8 +322,8 @@ pub fn receive() -> napi::Result<Vec<Event>> {
     queue.drain().into_iter().try_for_each(read)?;
     let calls = queue.drain_due_calls();
     if !calls.is_empty() {
-        let told = Event::Notify(crate::telemetry::EVENTS, Notification::Calls(calls));
-        with(|executor| executor.events.push(told))?;
+        let notification = Event::Notify(crate::telemetry::EVENTS, Notification::Calls(calls));
+        with(|executor| executor.events.push(notification))?;
     }
     take_events()
 }

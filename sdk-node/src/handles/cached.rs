@@ -64,7 +64,7 @@ pub struct Found {
 /// How a load fails: by its function, or by ours.
 type LoadFailure = Failure<Thrown>;
 
-/// The thread of the loader ended, or the loader gave up: that is no answer for others.
+/// The thread of the loader ended, or the loader gave up: that is no reply for others.
 fn is_gone(error: &dyn Any) -> bool {
     matches!(error.downcast_ref::<LoadFailure>(), Some(Failure::Resil(Error::Cancelled)))
 }
@@ -281,7 +281,7 @@ impl Cached {
         self.1.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Where JavaScript counts the gets that it answers.
+    /// Where JavaScript counts the gets that it replies.
     #[napi]
     pub fn answered(&self) -> Uint32Array {
         count_answered();

@@ -16,7 +16,7 @@ use crate::thrown::Thrown;
 #[napi]
 pub struct Idempotent(pub(crate) idempotency::Idempotent);
 
-/// What came of it: `value` is what is recorded; who ran has its own.
+/// What came of it: `value` is what is recorded; the caller that ran has its own.
 #[napi(object, object_from_js = false)]
 pub struct Came {
     pub value: Option<Buffer>,

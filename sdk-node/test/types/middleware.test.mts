@@ -27,7 +27,7 @@ service.post('/', async (request) => ({ attempt: plugins.runOf(request)?.attempt
 
 idempotency({ client, name: 'orders', tenant: () => '', keepResponses: (status) => status < 500 });
 idempotency({ client, name: 'orders', tenant: () => '', keepResponses: [200, 201] });
-// @ts-expect-error an answer is kept or it is not
+// @ts-expect-error a response is kept or it is not
 idempotency({ client, name: 'orders', tenant: () => '', keepResponses: () => 'yes' });
 // @ts-expect-error who asks has a name
 idempotency({ client, name: 'orders', tenant: () => undefined });

@@ -44,7 +44,7 @@ class Repository {
 }
 same<Awaited<ReturnType<Repository['find']>>, string>(true);
 
-// A fallback adds what it answers, also through wrap.
+// A fallback adds what it replies, also through wrap.
 const maybe = wrap(fallback(null), often);
 const c = await maybe.call(() => fetchUser('1'));
 same<typeof c, User | null>(true);
@@ -164,12 +164,12 @@ same<ReturnType<typeof rawAt>, Reply>(true);
 // @ts-expect-error clients are made by connect
 new client.constructor();
 
-// A wrapped function that is told its context keeps its other arguments.
-const told = often.wrap(async (id: string, context: Context) => `${id}${context.attempt}`, { context: true });
-same<typeof told, (this: unknown, id: string) => Promise<string>>(true);
+// A wrapped function that gets its context keeps its other arguments.
+const reported = often.wrap(async (id: string, context: Context) => `${id}${context.attempt}`, { context: true });
+same<typeof reported, (this: unknown, id: string) => Promise<string>>(true);
 // @ts-expect-error the context is not the caller's to give
-await told('1', {});
-// @ts-expect-error it is told, or it is not
+await reported('1', {});
+// @ts-expect-error it is notified, or it is not
 often.wrap(addSync, { context: 'yes' });
 
 // A script in place of a server.

@@ -32,8 +32,8 @@ def begin() -> None:
 
 
 def _call_listeners() -> None:
-    while (told := next_transition()) is not None:
-        listener, said = told
+    while (notification := next_transition()) is not None:
+        listener, said = notification
         try:
             listener(*said)
         except BaseException as error:
@@ -41,7 +41,7 @@ def _call_listeners() -> None:
             thread = threading.current_thread()
             threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
         # Nothing is kept while it waits for the next one.
-        del told, listener, said
+        del notification, listener, said
 
 
 def log_away(address: str, reason: str) -> None:
@@ -73,7 +73,7 @@ def log_not_recorded(worker: str, id: str, reason: str) -> None:
 
 
 def log_missed(count: int) -> None:
-    _log.warning("%s events were not told to hooks: one of them is slow; the metrics have them all", count)
+    _log.warning("%s events were not reported to hooks: one of them is slow; the metrics have them all", count)
 
 
 def log_outlived(policy: str, took: float) -> None:

@@ -73,7 +73,7 @@ class Request:
 
     @property
     def client_host(self) -> str | None:
-        """Who is connected: behind a proxy that is the proxy, unless the server was told to trust what it says."""
+        """Who is connected: behind a proxy that is the proxy, unless the server is configured to trust what it says."""
         client = self.scope.get("client")
         return client[0] if client else None
 
@@ -94,13 +94,13 @@ class Request:
 
 
 class RateLimitMiddleware:
-    """Answers 429 for who has used up the limit of his tier; every answer says what is left.
+    """Returns 429 when the limit of the caller's tier is exhausted; every response says what is left.
 
     ``tier`` is a function (or coroutine function) of a :class:`Request`; it gives a :class:`Tier`, or a pair of limiter and
     key, or None for what is not limited. Headers: ``RateLimit``, ``RateLimit-Policy``, ``X-RateLimit-*``, and ``Retry-After``
-    for who is refused. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the answer.
+    for a refused caller. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the response.
 
-    ``refund`` says after which answers the cost is given back: a function of the status, or a collection of statuses. Headers say what was
+    ``refund`` says after which responses the cost is given back: a function of the status, or a collection of statuses. Headers say what was
     left before that. An application that raises counts as 500; one that is cancelled, because its client hung up, gives nothing back.
     """
 
@@ -130,11 +130,11 @@ class RateLimitMiddleware:
             raise  # of the tier: no fault of the client
         except ResilError as error:
             return await _send_problem(send, problem(error))
-        told, refusal = limited_response(tier.limiter, verdict, tier.name)
-        headers = _encoded(told)
+        headers_of_limit, refusal = limited_response(tier.limiter, verdict, tier.name)
+        headers = _encoded(headers_of_limit)
         status = 500
 
-        async def send_told(message: Message) -> None:
+        async def send_limited(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -144,7 +144,7 @@ class RateLimitMiddleware:
         if refusal is None:
             is_cut = False
             try:
-                return await self._app(scope, receive, send_told)
+                return await self._app(scope, receive, send_limited)
             except asyncio.CancelledError:
                 is_cut = True
                 raise
@@ -155,15 +155,15 @@ class RateLimitMiddleware:
                     with contextlib.suppress(ResilError):
                         await refunded(tier)
         # When to come back is said once.
-        refusal["headers"] = [header for header in refusal["headers"] if header not in told]
-        await _send_problem(send_told, refusal)
+        refusal["headers"] = [header for header in refusal["headers"] if header not in headers_of_limit]
+        await _send_problem(send_limited, refusal)
 
 
 class IdempotencyMiddleware:
-    """Does what is asked under an ``Idempotency-Key`` once, and gives every duplicate the first answer.
+    """Does what is asked under an ``Idempotency-Key`` once, and gives every duplicate the first response.
 
     - The same request is one of the same ``tenant`` (a function of the :class:`Request`: the user who was authenticated, so
-      that nobody can ask for another's answers; None is a scope of its own, which no tenant can name), key, method, path, query and
+      that nobody can ask for another's responses; None is a scope of its own, which no tenant can name), key, method, path, query and
       body. Another one under its key is 422.
     - While it is being worked on, a duplicate waits (``wait=``, see :class:`resil.settings.IdempotencySettings`) and then is
       409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400, and so are
@@ -171,10 +171,10 @@ class IdempotencyMiddleware:
     - Status, headers and body are kept if ``keep_responses`` says so: a function of the status, or a collection of statuses. By default
       all are kept but those that may be otherwise the next time: 401, 403, 408, 425, 429 and 5xx. After those, and after an
       exception, the next request runs again.
-    - An answer reaches the client when it is recorded. A stream (more than one part) reaches it as it comes, and is recorded at its
-      end; an application that ends without the end of its answer has failed. Of an answer with more than ``max_response`` bytes, headers included, it is recorded that there was one: duplicates learn
+    - A response reaches the client when it is recorded. A stream (more than one part) reaches it as it comes, and is recorded at its
+      end; an application that ends without the end of its response has failed. Of a response with more than ``max_response`` bytes, headers included, it is recorded that there was one: duplicates learn
       that by 409. Bodies of requests with more than ``max_body`` bytes are 413.
-    - A client that hangs up does not cut the work in half: the application hears of it when its answer is complete, and not before.
+    - A client that hangs up does not cut the work in half: the application hears of it when its response is complete, and not before.
       A stream that would end only because its client has left is no work to do once.
 
     Requests without a key, with other ``methods``, and websockets are passed.
@@ -234,7 +234,7 @@ class IdempotencyMiddleware:
             return None
         if body is None:
             return await _send_problem(send, body_too_large(self._max_body))
-        work = asyncio.ensure_future(self._answer(request, key, body, receive, send))
+        work = asyncio.ensure_future(self._reply(request, key, body, receive, send))
         self._running.add(work)
         work.add_done_callback(self._running.discard)
         # A server may cancel the request of a client that has left; the work goes on.
@@ -258,7 +258,7 @@ class IdempotencyMiddleware:
             if not message.get("more_body", False):
                 return b"".join(parts)
 
-    async def _answer(self, request: Request, key: str, body: bytes, receive: Receive, send: Send) -> None:
+    async def _reply(self, request: Request, key: str, body: bytes, receive: Receive, send: Send) -> None:
         client = self._client if isinstance(self._client, Client) else self._client(request)
         fingerprint = request_fingerprint(request.method, request._target(), body)
         kept = _Kept(send, self._max_response, self._keeps)
@@ -288,7 +288,7 @@ class IdempotencyMiddleware:
         except _Raised as raised:
             raise raised.error
         except (_NotFinal, _Unfinished):
-            # What is missing of an answer is for the server to say, as without us.
+            # What is missing of a response is for the server to say, as without us.
             return await kept.pass_on()
         except ResultUnrecordedError:
             # Larger than the server keeps: by a setting of its own.
@@ -314,15 +314,15 @@ class _Raised(Exception):
 
 
 class _NotFinal(Exception):
-    """An answer that may be another the next time."""
+    """A response that may be another the next time."""
 
 
 class _Unfinished(Exception):
-    """The application ended without the end of its answer."""
+    """The application ended without the end of its response."""
 
 
 class _Kept:
-    """The answer of the application, held back until it is recorded, so that nobody hears what is not.
+    """The response of the application, held back until it is recorded, so that nobody hears what is not.
 
     A stream is let through as it comes, all but its end, and copied; so is one that is too large to keep, without a copy.
     """
@@ -384,7 +384,7 @@ class _Kept:
             self._is_hung_up = True
 
     def _is_stream(self, message: Message) -> bool:
-        """Whether more is to come than what was said. Frameworks send whole answers in two parts, the second of them empty."""
+        """Whether more is to come than what was said. Frameworks send whole responses in two parts, the second of them empty."""
         if message["type"] != "http.response.body" or not message.get("more_body", False):
             return False
         said = next((value for name, value in self._headers if name.lower() == b"content-length"), b"")
@@ -397,7 +397,7 @@ class _Kept:
             await self._tell(message)
 
     def record(self) -> bytes:
-        """What to keep; of an answer that is too large nothing but that there was one."""
+        """What to keep; of a response that is too large nothing but that there was one."""
         if not self.is_complete.is_set():
             raise _Unfinished
         if not self._keeps(self._status):
@@ -418,15 +418,15 @@ def _with_length(status: int, headers: _Headers, body: bytes) -> _Headers:
     return [*headers, (b"content-length", str(len(body)).encode())]
 
 
-async def _send_problem(send: Send, answer: Problem) -> None:
-    body = answer["body"]
-    headers = [*_encoded(answer["headers"]), (b"content-length", str(len(body)).encode())]
-    await _send(send, answer["status"], headers, body)
+async def _send_problem(send: Send, reply: Problem) -> None:
+    body = reply["body"]
+    headers = [*_encoded(reply["headers"]), (b"content-length", str(len(body)).encode())]
+    await _send(send, reply["status"], headers, body)
 
 
 async def _send_replayed(send: Send, kept: bytes | None) -> None:
-    status, headers, answer = replayed_response(kept)
-    await _send(send, status, _with_length(status, headers, answer), answer)
+    status, headers, reply = replayed_response(kept)
+    await _send(send, status, _with_length(status, headers, reply), reply)
 
 
 async def _send(send: Send, status: int, headers: _Headers, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""For answers over HTTP: headers of rate limits, problem answers, idempotency keys. The ASGI middleware is made of these.
+"""For responses over HTTP: headers of rate limits, problem responses, idempotency keys. The ASGI middleware is made of these.
 
 >>> import resil
 >>> from resil.http import problem, rate_limit_headers

@@ -1,4 +1,4 @@
-"""What is told about breakers, locks, bulkheads and clients: plain dicts, with durations in seconds.
+"""What is reported about breakers, locks, bulkheads and clients: plain dicts, with durations in seconds.
 
 These are types for type checkers; at runtime each is a ``dict``.
 """
@@ -145,7 +145,7 @@ class BulkheadMetrics(TypedDict):
 
 
 class Problem(TypedDict):
-    """An answer over HTTP: see RFC 9457."""
+    """A response over HTTP: see RFC 9457."""
 
     status: int
     headers: List[Tuple[str, str]]
@@ -340,7 +340,7 @@ class LedgerAlert(TypedDict):
 
 
 class LedgerAudit(TypedDict):
-    """One action of who governs."""
+    """One action of a governor."""
 
     id: int
     at: float

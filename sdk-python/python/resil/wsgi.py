@@ -66,7 +66,7 @@ class Request:
 
     @property
     def client_host(self) -> str | None:
-        """Who is connected: behind a proxy that is the proxy, unless the server was told to trust what it says."""
+        """Who is connected: behind a proxy that is the proxy, unless the server is configured to trust what it says."""
         host = self.environ.get("REMOTE_ADDR")
         return str(host) if host else None
 
@@ -115,15 +115,15 @@ class RateLimitMiddleware:
             raise  # of the tier: no fault of the client
         except ResilError as error:
             return _send_problem(start_response, problem(error))
-        told, refusal = limited_response(tier.limiter, verdict, tier.name)
+        headers_of_limit, refusal = limited_response(tier.limiter, verdict, tier.name)
         if refusal is not None:
-            return _send_problem(start_response, refusal, [header for header in told if header not in refusal["headers"]])
+            return _send_problem(start_response, refusal, [header for header in headers_of_limit if header not in refusal["headers"]])
         status = 500
 
-        def start_told(line: str, headers: _Headers, exc_info: Any = None) -> Any:
+        def start_limited(line: str, headers: _Headers, exc_info: Any = None) -> Any:
             nonlocal status
             status = int(line[:3])
-            return start_response(line, [*headers, *told], exc_info)
+            return start_response(line, [*headers, *headers_of_limit], exc_info)
 
         def settle() -> None:
             if self._refunds(status):
@@ -132,7 +132,7 @@ class RateLimitMiddleware:
                     refunded(tier).wait()
 
         try:
-            parts = self._app(environ, start_told)
+            parts = self._app(environ, start_limited)
         except BaseException:
             settle()
             raise
@@ -201,7 +201,7 @@ class IdempotencyMiddleware:
             return _send_problem(start_response, problem(error))
         if body is None:
             return _send_problem(start_response, body_too_large(self._max_body))
-        return self._answer(request, key, body, start_response)
+        return self._reply(request, key, body, start_response)
 
     def _read(self, request: Request) -> bytes | None:
         """The body; None if it is too large."""
@@ -220,7 +220,7 @@ class IdempotencyMiddleware:
         body = bytes(stream.read(self._max_body + 1))
         return None if len(body) > self._max_body else body
 
-    def _answer(self, request: Request, key: str, body: bytes, start_response: StartResponse) -> Iterable[bytes]:
+    def _reply(self, request: Request, key: str, body: bytes, start_response: StartResponse) -> Iterable[bytes]:
         client = self._client if isinstance(self._client, Client) else self._client(request)
         fingerprint = request_fingerprint(request.method, request._target(), body)
         kept = _Kept(self._max_response, self._keeps)
@@ -360,9 +360,9 @@ def _line(status: int) -> str:
     return f"{status} {responses.get(status, 'Unknown')}"
 
 
-def _send_problem(start_response: StartResponse, answer: Any, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
-    body: bytes = answer["body"]
-    start_response(_line(answer["status"]), [*answer["headers"], *more, ("content-length", str(len(body)))])
+def _send_problem(start_response: StartResponse, reply: Any, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
+    body: bytes = reply["body"]
+    start_response(_line(reply["status"]), [*reply["headers"], *more, ("content-length", str(len(body)))])
     return [body]
 
 

@@ -325,7 +325,7 @@ impl PyDeadLetters {
         Ok(Pending::shown("dead_letters.alerts()", async move { letters.alerts().await }))
     }
 
-    /// The last actions of who governs.
+    /// The last actions of governors.
     fn audit(&self) -> PyResult<Pending> {
         let letters = self.0.get()?;
         Ok(Pending::shown("dead_letters.audit()", async move { letters.audit().await }))

@@ -45,7 +45,7 @@ impl Runs for Arc<Plan> {
     }
 }
 
-/// As if the fallback had been an `except` block: its own failure names the one it was to answer for.
+/// As if the fallback had been an `except` block: its own failure names the one it was to stand in for.
 fn while_handling(py: Python<'_>, error: PyErr, original: &PyErr) -> PyErr {
     let (raised, handled) = (error.value(py), original.value(py));
     if !raised.is(handled) && raised.getattr("__context__").is_ok_and(|context| context.is_none()) {

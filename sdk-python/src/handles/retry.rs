@@ -43,13 +43,13 @@ impl Runs for Arc<Again> {
 /// the result is returned as it came. `budget` is a dict of settings, or a resil.Budget that several policies share.
 ///
 /// >>> import resil
-/// >>> answers = iter([ConnectionError("down"), "up"])
+/// >>> results = iter([ConnectionError("down"), "up"])
 /// >>> @resil.Retry(on=ConnectionError, max_attempts=3, initial_backoff=0.001)
 /// ... def fetch():
-/// ...     answer = next(answers)
-/// ...     if isinstance(answer, Exception):
-/// ...         raise answer
-/// ...     return answer
+/// ...     result = next(results)
+/// ...     if isinstance(result, Exception):
+/// ...         raise result
+/// ...     return result
 /// >>> fetch()
 /// 'up'
 ///

@@ -30,8 +30,8 @@ impl Runs for Timeout {
 /// ...         asyncio.run(never())
 /// ...     except TimeoutError as error:
 /// ...         print(error)
-/// no answer within 10 ms
-/// no answer within 10 ms
+/// no result within 10 ms
+/// no result within 10 ms
 #[pyclass(module = "resil", name = "Timeout", extends = Around, frozen)]
 pub struct PyTimeout {
     timeout: Timeout,

@@ -194,9 +194,9 @@ fn said(given: Arg<'_>) -> PyResult<WorkVerdict> {
 fn judged(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> PyResult<WorkVerdict> {
     let value = error.value(py);
     if let Some(judge) = judge {
-        let told = judge.bind(py).call1((value,))?;
-        if !told.is_none() {
-            return said(&told);
+        let judged = judge.bind(py).call1((value,))?;
+        if !judged.is_none() {
+            return said(&judged);
         }
     }
     // Raised as it is, or in a TaskGroup.

@@ -18,12 +18,12 @@ impl Pending {
             stage.lock().resume = Some(resume);
             return Ok(None);
         };
-        let was_told = std::mem::replace(&mut stage.lock().is_told, true);
+        let had_result = std::mem::replace(&mut stage.lock().has_result, true);
         let resume = match resume {
             // What it waited on was done before it could be cancelled.
-            Resume::Send(_) if self.cancelled_by_us.is_some() && !was_told => Resume::Throw(cancelled(py)?),
+            Resume::Send(_) if self.cancelled_by_us.is_some() && !had_result => Resume::Throw(cancelled(py)?),
             other => {
-                if let Some(others) = self.cancelled_by_us.as_mut().filter(|_| was_told) {
+                if let Some(others) = self.cancelled_by_us.as_mut().filter(|_| had_result) {
                     others.hear(py, &other)?;
                 }
                 other
@@ -49,7 +49,7 @@ impl Pending {
     /// A coroutine that was given up on just when it was to go on is cancelled in place. `Some`: it waits, to clean up.
     pub(super) fn tell_given_up(&mut self, py: Python<'_>, stage: &SharedStage) -> PyResult<Option<Object>> {
         let Some(coroutine) = stage.lock().unwinding.take() else { return Ok(None) };
-        stage.lock().is_told = true;
+        stage.lock().has_result = true;
         let others = Others::from_now_on(py);
         match Resume::Throw(cancelled(py)?).give_to(py, &coroutine) {
             Ok(yielded) => {

@@ -36,7 +36,7 @@ pub struct Stage {
     /// A coroutine that was begun and given up on.
     pub unwinding: Option<Object>,
     /// Whether that one has got it.
-    pub is_told: bool,
+    pub has_result: bool,
 }
 
 pub type SharedStage = Arc<Mutex<Stage>>;
@@ -114,7 +114,7 @@ impl Work {
                 false => awaitable.call_method0(py, intern!(py, "__await__"))?,
             };
             let mut stage_now = stage.lock();
-            stage_now.is_told = false;
+            stage_now.has_result = false;
             stage_now.resume = Some(Resume::Send(py.None()));
             Ok::<_, PyErr>(Begun { stage: Arc::clone(stage), coroutine: Some(coroutine) })
         })?;

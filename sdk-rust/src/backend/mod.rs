@@ -110,7 +110,7 @@ impl Backend {
         }
     }
 
-    /// The answer to [`call`](Self::call), if it is to be had without waiting for anything.
+    /// The reply to [`call`](Self::call), if it is to be had without waiting for anything.
     pub fn call_now(&self, command: &Command<'_>) -> Option<Result<Reply, Error>> {
         match self {
             Self::Memory(memory) => Some(memory.call(command)),
@@ -171,7 +171,7 @@ impl Backend {
     }
 
     /// `command`, and then, on the same connection, which nobody else needs meanwhile, a wait until it is as safe as asked, for at most
-    /// `timeout`. The answer to the command, and how safe it is by then.
+    /// `timeout`. The reply to the command, and how safe it is by then.
     #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
     pub async fn made_safe(
         &self,
@@ -180,25 +180,25 @@ impl Backend {
         timeout: Duration,
     ) -> Result<(Reply, SafetyReached), Error> {
         match self {
-            Self::Memory(memory) => memory.call(command).map(|answer| (answer, safety.alone())),
+            Self::Memory(memory) => memory.call(command).map(|reply| (reply, safety.alone())),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => Box::pin(redis.made_safe(command, safety, timeout)).await,
             #[cfg(feature = "redis")]
             Self::Quorum(_) => Err(quorum::only_locks("a wait for replicas")),
             Self::Scripted(scripted) => {
-                let (answer, alone) = (scripted.call(command).await?, safety.alone());
+                let (reply, alone) = (scripted.call(command).await?, safety.alone());
                 if alone.wanted == 0 {
-                    return Ok((answer, alone));
+                    return Ok((reply, alone));
                 }
                 match scripted.call(&Command::Heartbeat(HeartbeatCall)).await? {
                     Reply::Number(number) => {
-                        Ok((answer, SafetyReached { replicas: u32::try_from(number).unwrap_or(0), ..alone }))
+                        Ok((reply, SafetyReached { replicas: u32::try_from(number).unwrap_or(0), ..alone }))
                     }
                     other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
                 }
             }
             #[cfg(test)]
-            Self::Faulty(faulty) => faulty.call(command).await.map(|answer| (answer, safety.alone())),
+            Self::Faulty(faulty) => faulty.call(command).await.map(|reply| (reply, safety.alone())),
         }
     }
 
@@ -212,8 +212,8 @@ impl Backend {
         if matches!(self, Self::Memory(_)) {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
-        let (answer, reached) = self.made_safe(command, Safety::at_least(replicas), timeout).await?;
-        Ok((answer, reached.replicas))
+        let (reply, reached) = self.made_safe(command, Safety::at_least(replicas), timeout).await?;
+        Ok((reply, reached.replicas))
     }
 
     /// Whether the server is reached at this moment: what [`reach`](Self::reach) says may be a moment old.

@@ -108,11 +108,11 @@ impl Quorum {
 
     /// What the servers say that reply; an error if they are no majority.
     async fn ask_all(&self, command: &Command<'_>) -> Result<Vec<Reply>, Error> {
-        let answers = join_all(self.servers.iter().map(|server| server.call(command))).await;
+        let outcomes = join_all(self.servers.iter().map(|server| server.call(command))).await;
         let mut refused = None;
         let mut replies = Vec::new();
-        for answer in answers {
-            match answer {
+        for outcome in outcomes {
+            match outcome {
                 Ok(reply) => replies.push(reply),
                 Err(Error::BackendUnavailable(_)) => {}
                 Err(error) => refused = Some(error),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_majority_in_it_is_refused_with_the_reason() {
+    fn a_url_without_a_majority_is_refused_with_reason() {
         assert!(refused("redis+quorum://a,b").contains("names 2 servers"));
         assert!(refused("redis+quorum://a,b,b:6379").contains("twice"));
         assert!(refused("redis+quorum://a,b,").contains("host is missing"));

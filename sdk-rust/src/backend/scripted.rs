@@ -19,21 +19,21 @@ pub(crate) struct Scripted {
 type Respond = dyn FnMut(&Command<'_>) -> Result<Reply, Error> + Send;
 
 /// Replies by looking at what is asked.
-pub(crate) struct Answering(pub Box<Respond>);
+pub(crate) struct Replying(pub Box<Respond>);
 
-impl std::fmt::Debug for Answering {
+impl std::fmt::Debug for Replying {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Answering")
+        f.write_str("Replying")
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// What is to be said; when nothing is left, the backend is away.
-    pub answers: VecDeque<Result<Reply, Error>>,
+    pub replies: VecDeque<Result<Reply, Error>>,
     /// Replies instead of the script.
-    pub by: Option<Answering>,
-    /// Each answer takes one before it is given; while there is none it is on its way.
+    pub by: Option<Replying>,
+    /// Each reply takes one before it is given; while there is none it is on its way.
     pub deliveries: Option<Arc<Semaphore>>,
     /// The connection that holdings hang on, if there is one.
     pub connection: Option<u64>,
@@ -47,21 +47,21 @@ impl Scripted {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        let (answer, deliveries) = {
+        let (reply, deliveries) = {
             let mut lines = self.lines.lock();
             lines.asked.push(command.words());
-            let answer = match &mut lines.by {
+            let reply = match &mut lines.by {
                 Some(by) => (by.0)(command),
-                None => lines.answers.pop_front().unwrap_or(Err(Error::BackendUnavailable("the script is over"))),
+                None => lines.replies.pop_front().unwrap_or(Err(Error::BackendUnavailable("the script is over"))),
             };
-            (answer, lines.deliveries.clone())
+            (reply, lines.deliveries.clone())
         };
         if let Some(deliveries) = deliveries
             && let Ok(delivery) = deliveries.acquire().await
         {
             delivery.forget();
         }
-        answer
+        reply
     }
 
     pub fn set_reach(&self, reach: Reach) {

@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// The answer, if it is known here.
+    /// The reply, if it is known here.
     #[inline]
     pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
         if self.options.mode == CountingMode::Batched
@@ -161,7 +161,7 @@ impl Core {
         Ok(self.permit(way, self.client.clock().now()))
     }
 
-    /// From the first answer or listener on: what nobody here has asked for cannot have become untrue.
+    /// From the first reply or listener on: what nobody here has asked for cannot have become untrue.
     pub(super) fn listen(self: &Arc<Self>) {
         if self.is_listening.load(Ordering::Relaxed) || self.is_listening.swap(true, Ordering::Relaxed) {
             return;
@@ -182,7 +182,7 @@ impl Core {
     pub(super) fn add_listener(self: &Arc<Self>, listener: Listener) {
         self.listeners.lock().push(listener);
         self.listen();
-        // A server is asked once it is subscribed to; memory answers at once.
+        // A server is asked once it is subscribed to; memory replies at once.
         if self.is_memory && self.view.state().is_none() {
             let _ = self.look().now_or_never();
         }
@@ -277,11 +277,11 @@ impl Core {
         Finishing::new(&self.client, async move { core.report_now(permit, report, took, about).await }).await;
     }
 
-    /// The same for who cannot wait.
+    /// The same for a caller that cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         let about = correlation::current();
         if self.is_memory {
-            // Memory answers at once.
+            // Memory replies at once.
             let _ = self.report_now(permit, report, took, about).now_or_never();
             return;
         }
@@ -354,8 +354,8 @@ impl Core {
         let listeners = self.listeners.lock().clone();
         for listener in listeners {
             // A listener's fault is not the caller's.
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener(transition)));
-            if told.is_err() {
+            let notified = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener(transition)));
+            if notified.is_err() {
                 tracing::error!(name = &*self.name, "a listener of the breaker panicked");
             }
         }

@@ -1,6 +1,6 @@
 //! A command that is seen through to its reply, even if its caller stops waiting.
 //!
-//! Some commands must not be left half-way: a booking whose answer nobody reads cannot be given back, a report that is
+//! Some commands must not be left half-way: a booking whose reply nobody reads cannot be given back, a report that is
 //! sent twice counts twice. [`Finishing`] is awaited like any future; dropped before its end, it goes on in the background.
 
 use std::future::Future;

@@ -283,9 +283,9 @@ impl Breaker {
 
     /// Closes the circuit, with nothing counted; the options stay. Says whether there was anything to reset.
     pub async fn reset(&self) -> Result<bool, Error> {
-        let answer = self.0.backend().call(&Command::BreakerReset(&self.0.key)).await?;
+        let reply = self.0.backend().call(&Command::BreakerReset(&self.0.key)).await?;
         self.0.view.ask();
-        number(&answer)
+        number(&reply)
     }
 
     /// Changes what `settings` name, for all who share the breaker. It lasts, and wins over what breakers
@@ -299,8 +299,8 @@ impl Breaker {
     }
 }
 
-fn number(answer: &Reply) -> Result<bool, Error> {
-    match answer {
+fn number(reply: &Reply) -> Result<bool, Error> {
+    match reply {
         Reply::Number(number) => Ok(*number != 0),
         other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
     }

@@ -159,12 +159,12 @@ impl Core {
         let (generation, seq) = (sender.generation, sender.seq);
         let about = (batch.failures > 0).then(|| self.about_failure.lock().take()).flatten();
         let question = self.view.question(self.client.clock().now());
-        let answer = {
+        let reply = {
             let (key, caller, correlation) = (&self.key, &self.caller, about.as_deref().map(str::as_bytes));
             let tally = Command::BreakerTally(TallyCall { key, generation, caller, seq, batch, correlation });
             self.backend().call(&tally).await
         };
-        let counted = match answer {
+        let counted = match reply {
             Ok(Reply::Counted(counted)) => counted,
             Ok(other) => {
                 sender.drop_all();

@@ -19,7 +19,7 @@ use crate::settings::span_text::{check_number, check_span, optional};
 #[serde(rename_all = "kebab-case")]
 pub enum CountingMode {
     /// Admitted here, without a round trip; outcomes are sent in batches, failures at once. A call that begins while a
-    /// failure of this process has not been answered waits for that answer.
+    /// failure of this process has not been answered waits for that reply.
     Batched,
     /// Every call asks, and reports.
     Exact,

@@ -6,13 +6,13 @@
 //! - *open* until: calls are refused here. Forced open is believed only for as long as closed is: an operator who lifts it
 //!   is not to wait.
 //!
-//! # Which answer is newer
-//! Answers may overtake each other. Generations grow, so an answer of a lower one is old; except that a key may be lost,
-//! and then everything starts at 0 again. An answer of a lower generation is therefore believed only if nothing was heard
+//! # Which reply is newer
+//! Replies may overtake each other. Generations grow, so a reply of a lower one is old; except that a key may be lost,
+//! and then everything starts at 0 again. A reply of a lower generation is therefore believed only if nothing was heard
 //! between its question and itself.
 //!
 //! # Failures on their way
-//! No call is admitted here while a failure is unsent. While one is being sent, nothing but the answer to it may make this process
+//! No call is admitted here while a failure is unsent. While one is being sent, nothing but the reply to it may make this process
 //! believe that the circuit is closed.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct Seen {
     state: Option<State>,
     generation: u64,
     tag: Tag,
-    /// Answers believed so far.
+    /// Replies believed so far.
     heard: u64,
     /// When a forced-open circuit will admit again, if that is known.
     retry_at: Option<Moment>,
@@ -46,7 +46,7 @@ struct Seen {
     is_holding: bool,
 }
 
-/// In this order: of two answers of one kind the one that is believed longer was asked for later.
+/// In this order: of two replies of one kind the one that is believed longer was asked for later.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum BelievedUntil {
     #[default]
@@ -67,14 +67,14 @@ pub(super) enum Belief {
     OpenIsOver,
 }
 
-/// When something was asked, and after how many answers.
+/// When something was asked, and after how many replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question {
     pub sent: Moment,
     heard: u64,
 }
 
-/// What an answer says.
+/// What a reply says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StateReply {
     pub state: State,
@@ -86,7 +86,7 @@ pub(super) struct StateReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyOf {
     Admit,
-    /// The answer to the last unsent failure, if there was any.
+    /// The reply to the last unsent failure, if there was any.
     Tally,
     /// It was looked at, without saying our options.
     State,
@@ -95,7 +95,7 @@ pub(super) enum ReplyOf {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepted {
-    /// What calls that are admitted now count under; `None`: the answer is old, and is not believed.
+    /// What calls that are admitted now count under; `None`: the reply is old, and is not believed.
     pub tag: Option<Tag>,
     pub transition: Option<Transition>,
 }
@@ -104,7 +104,7 @@ impl View {
     /// Whether a call is admitted here, under what it counts, and when it begins.
     ///
     /// While calls come thick and fast only some of them look at the clock, unless `is_timed`: see [`Counts::is_in_a_rush`]. The
-    /// answer to their batch, due within the flush interval, renews the trust or ends it.
+    /// reply to their batch, due within the flush interval, renews the trust or ends it.
     #[inline]
     pub fn admit(&self, clock: &Clock, is_timed: bool) -> Option<(Tag, Moment)> {
         let seen = self.0.lock();

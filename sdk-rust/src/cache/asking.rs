@@ -1,5 +1,5 @@
-//! The question that begins a flight, JOIN. The callers that wait for its answer drive it, each in place: a hit, as most answers are,
-//! costs neither a task nor a way between threads. An answer that takes more to be done goes on in a task, and so does a question that all
+//! The question that begins a flight, JOIN. The callers that wait for its reply drive it, each in place: a hit, as most replies are,
+//! costs neither a task nor a way between threads. A reply that takes more to be done goes on in a task, and so does a question that all
 //! its callers have left: a caller that is cancelled ends nobody's load, and what the server grants has somebody to use it.
 
 use std::panic::AssertUnwindSafe;
@@ -25,11 +25,11 @@ pub(super) enum Asked {
     /// Nothing more is to be done.
     Landed(Landing),
     Flies(LandingReceiver),
-    /// The runtime of who asked is no more.
+    /// The runtime of the caller that asked is gone.
     Vanished,
 }
 
-/// When JOIN was sent, and its answer.
+/// When JOIN was sent, and its reply.
 pub(super) type FirstReply = (Moment, Result<Reply, Error>);
 
 /// What a flight does in its task.
@@ -41,8 +41,8 @@ pub(super) fn ask<L: Send + 'static>(make: impl FnOnce() -> Flight<L> + Send + '
     let asking = async move {
         match Takeoff::begin(make(), fly, span) {
             Ok(mut takeoff) => {
-                let answer = takeoff.ask().await;
-                takeoff.answered(answer)
+                let reply = takeoff.ask().await;
+                takeoff.answered(reply)
             }
             Err(asked) => asked,
         }
@@ -51,7 +51,7 @@ pub(super) fn ask<L: Send + 'static>(make: impl FnOnce() -> Flight<L> + Send + '
     AssertUnwindSafe(asking).catch_unwind().map(|asked| asked.unwrap_or(Asked::Vanished)).boxed().shared()
 }
 
-/// For those who join. `None` if the answer was there before they came: it may have been invalidated in between.
+/// For those who join. `None` if the reply was there before they came: it may have been invalidated in between.
 pub(super) async fn asked_since(mut asking: Asking) -> Option<Asked> {
     match (&mut asking).now_or_never() {
         Some(Asked::Landed(_)) => None,
@@ -60,7 +60,7 @@ pub(super) async fn asked_since(mut asking: Asking) -> Option<Asked> {
     }
 }
 
-/// A flight that goes on in a task, unless its answer is a hit.
+/// A flight that goes on in a task, unless its reply is a hit.
 struct Takeoff<L> {
     waiting: Option<Flight<L>>,
     fly: Fly<L>,
@@ -69,7 +69,7 @@ struct Takeoff<L> {
 }
 
 impl<L> Takeoff<L> {
-    /// `Err` if nobody is to be asked: in memory the answer is there at once.
+    /// `Err` if nobody is to be asked: in memory the reply is there at once.
     fn begin(flight: Flight<L>, fly: Fly<L>, span: Span) -> Result<Self, Asked> {
         let sent = flight.core.client.clock().now();
         let at_once = flight.core.client.backend().call_now(&flight.join_command(Duration::ZERO));
@@ -84,7 +84,7 @@ impl<L> Takeoff<L> {
         let mut takeoff = Self { waiting: Some(flight), fly, runtime, span };
         match at_once {
             None => Ok(takeoff),
-            Some(answer) => Err(takeoff.answered((sent, answer))),
+            Some(reply) => Err(takeoff.answered((sent, reply))),
         }
     }
 
@@ -99,13 +99,13 @@ impl<L> Takeoff<L> {
         }
     }
 
-    fn answered(&mut self, answer: FirstReply) -> Asked {
-        let landing = self.waiting.as_ref().and_then(|flight| flight.hit_in(Some(&answer.1)));
+    fn answered(&mut self, reply: FirstReply) -> Asked {
+        let landing = self.waiting.as_ref().and_then(|flight| flight.hit_in(Some(&reply.1)));
         if let Some(landing) = landing {
             self.waiting = None;
             return Asked::Landed(landing);
         }
-        self.take_off(Some(answer)).map_or(Asked::Vanished, Asked::Flies)
+        self.take_off(Some(reply)).map_or(Asked::Vanished, Asked::Flies)
     }
 
     fn take_off(&mut self, first: Option<FirstReply>) -> Option<LandingReceiver> {
@@ -117,7 +117,7 @@ impl<L> Takeoff<L> {
     }
 }
 
-/// Everybody left. The same question gets the same answer.
+/// Everybody left. The same question gets the same reply.
 impl<L> Drop for Takeoff<L> {
     fn drop(&mut self) {
         self.take_off(None);

@@ -1,4 +1,4 @@
-//! One flight: JOIN, and whatever follows from the answer. What is more than a hit (see `asking`) runs in a task of its own, so
+//! One flight: JOIN, and whatever follows from the reply. What is more than a hit (see `asking`) runs in a task of its own, so
 //! that no caller's cancellation ends it, and is bounded by its own times: it waits for another process' load, and it loads, each
 //! for at most the load timeout.
 //!
@@ -119,14 +119,14 @@ impl<L> Flight<L> {
         self.core.client.backend().call_now(&Command::FlightAbandon(call));
     }
 
-    /// The same of the first answer, if there is one.
+    /// The same of the first reply, if there is one.
     pub fn hit_in(&self, first: Option<&Result<Reply, Error>>) -> Option<Landing> {
         self.hit(first?.as_ref().ok()?, FoundIn::Known)
     }
 
-    /// What a caller gets of an answer that needs nothing more to be done.
-    fn hit(&self, answer: &Reply, source: FoundIn) -> Option<Landing> {
-        let Reply::Joined(joined) = answer else { return None };
+    /// What a caller gets of a reply that needs nothing more to be done.
+    fn hit(&self, reply: &Reply, source: FoundIn) -> Option<Landing> {
+        let Reply::Joined(joined) = reply else { return None };
         let (lead, now) = (&self.lead, self.core.now());
         match joined {
             Joined::Value { bytes, age_ms, fresh_ms } if lead.rule.takes(bytes) => {
@@ -158,7 +158,7 @@ where
     Fut: Future<Output = Result<Option<CacheEntry>, LoaderError<E>>> + Send,
     E: Display + Send + Sync + 'static,
 {
-    /// `first` is the answer to JOIN if it is known already, and when that was sent.
+    /// `first` is the reply to JOIN if it is known already, and when that was sent.
     pub async fn fly(self, first: Option<FirstReply>) {
         let landing = match self.approach(first).await {
             Ok(landing) => landing,
@@ -174,20 +174,20 @@ where
         let mut deadline = clock.now().saturating_add(self.core.settings.load_timeout);
         let mut first = first;
         loop {
-            let (mut sent, mut answer) = match first.take() {
+            let (mut sent, mut reply) = match first.take() {
                 Some(first) => first,
                 None => (clock.now(), client.backend().call(&self.join_command(Duration::ZERO)).await),
             };
             let patience = deadline.saturating_sub(clock.now());
             let mut source = FoundIn::Known;
-            if matches!(answer, Ok(Reply::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
+            if matches!(reply, Ok(Reply::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
                 source = FoundIn::Load;
                 sent = clock.now();
-                answer = self.wait_for_another(patience).await;
+                reply = self.wait_for_another(patience).await;
             }
-            let answer = match answer {
-                Ok(answer) => answer,
-                // The same token gets the same answer, which may only have been lost.
+            let reply = match reply {
+                Ok(reply) => reply,
+                // The same token gets the same reply, which may only have been lost.
                 Err(error) if error.says_away() && !has_repeated => {
                     has_repeated = true;
                     continue;
@@ -200,10 +200,10 @@ where
                     return Err(error);
                 }
             };
-            if let Some(landing) = self.hit(&answer, source) {
+            if let Some(landing) = self.hit(&reply, source) {
                 return Ok(landing);
             }
-            match answer {
+            match reply {
                 Reply::Joined(Joined::Lead { stale, waited_ms, .. }) => {
                     let granted_at = sent.saturating_add(from_ms(waited_ms));
                     let known = stale.map(|bytes| Known { bytes: Bytes::from_owner(bytes), is_fresh: false });
@@ -239,7 +239,7 @@ where
             Away::Closed => waiting.await,
             Away::Local | Away::Open => tokio::select! {
                 biased;
-                answer = waiting => answer,
+                reply = waiting => reply,
                 () = client.goes_away() => Err(Error::BackendUnavailable("the connection of a wait was cut")),
             },
         }
@@ -249,7 +249,7 @@ where
         Landing::Failed(too_old(&self.core.meters.name))
     }
 
-    /// The server does not answer, or refuses.
+    /// The server does not reply, or refuses.
     async fn without_server(&self, error: Error) -> Landing {
         let lead = &self.lead;
         tracing::debug!(%error, name = &*self.core.meters.name, "a cached value is loaded without the server");
@@ -442,11 +442,11 @@ where
         let under = Some(self.name_key());
         let tags = tags.iter().map(|tag| tag.as_bytes()).collect();
         let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), under, tags, brought });
-        let mut answer = self.core.client.backend().call(&command).await;
-        if matches!(&answer, Err(error) if error.says_away()) {
-            answer = self.core.client.backend().call(&command).await;
+        let mut reply = self.core.client.backend().call(&command).await;
+        if matches!(&reply, Err(error) if error.says_away()) {
+            reply = self.core.client.backend().call(&command).await;
         }
-        match answer {
+        match reply {
             Ok(Reply::Published(Published::Published { .. })) => LeadState::Stands,
             Ok(Reply::Published(Published::Lost(reason))) => {
                 tracing::debug!(name = &*self.core.meters.name, reason = reason.text(), "a load was not published");

@@ -48,19 +48,19 @@ impl Cached {
         let part = core.table.layout.part(key);
         let (value_key, under) = (part.value_key(key), Some(part.name_key.as_bytes()));
         let call = InvalidateCall { key: value_key.as_bytes(), soft: leaves == Leaves::Stale, under };
-        let told = self.say(&Command::FlightInvalidate(call)).await;
+        let invalidated_now = self.say(&Command::FlightInvalidate(call)).await;
         core.table.forget(key);
-        Ok(told? == 1)
+        Ok(invalidated_now? == 1)
     }
 
-    /// Asks twice if the first answer was lost: to say it again does no harm.
+    /// Asks twice if the first reply was lost: to say it again does no harm.
     async fn say(&self, command: &Command<'_>) -> Result<i64, Error> {
         let backend = self.0.client.backend();
-        let mut answer = backend.call(command).await;
-        if matches!(&answer, Err(error) if error.says_away()) {
-            answer = backend.call(command).await;
+        let mut reply = backend.call(command).await;
+        if matches!(&reply, Err(error) if error.says_away()) {
+            reply = backend.call(command).await;
         }
-        match answer? {
+        match reply? {
             Reply::Number(number) => Ok(number),
             other => Err(odd(&other)),
         }
@@ -94,9 +94,9 @@ impl Cached {
             let call = ClearCall { name: name_key.as_bytes(), tags, soft: false };
             self.say(&Command::FlightClear(call)).await
         };
-        let told = try_join_all(table.layout.name_keys().map(tell)).await;
+        let invalidated_now = try_join_all(table.layout.name_keys().map(tell)).await;
         table.forget_all();
-        told.map(drop)
+        invalidated_now.map(drop)
     }
 
     /// Keeps a value that is known without a load: it was just written, say. A load under way is void, and who waits for it gets
@@ -116,9 +116,9 @@ impl Cached {
             tags: options.tags.iter().map(|tag| tag.as_bytes()).collect(),
             brought: Brought::Value { bytes: &value, stale: span(core.settings.stale) },
         };
-        let told = self.say(&Command::FlightSet(call)).await;
+        let invalidated_now = self.say(&Command::FlightSet(call)).await;
         core.table.forget(key);
-        told.map(drop)
+        invalidated_now.map(drop)
     }
 
     /// Invalidates every key that `keys` says, in the background, until it ends, the client closes, or the task is aborted.
@@ -141,7 +141,7 @@ impl Cached {
                 };
                 let Some(key) = key else { return invalidated };
                 match cached.invalidate_eventually(&key).await {
-                    Ok(is_told) => invalidated += u64::from(is_told),
+                    Ok(is_dropped) => invalidated += u64::from(is_dropped),
                     Err(error) => {
                         tracing::warn!(%error, name = &*cached.0.meters.name, "a key could not be invalidated");
                     }

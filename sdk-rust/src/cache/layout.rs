@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_and_its_name_are_in_one_slot_of_a_cluster() {
+    fn a_value_and_its_name_share_a_cluster_slot() {
         let layout = Layout::new("cache", "user", true);
         let parts: std::collections::BTreeSet<&str> = (0..1_000)
             .map(|key| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// What was found, if anything: that there is no such thing is an answer, too, and is kept like one.
+/// What was found, if anything: that there is no such thing is a result, too, and is kept like one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded<T = Bytes> {
     Found {

@@ -1,4 +1,4 @@
-//! What is counted of a cache: gets, each once by where its answer came from, and loads.
+//! What is counted of a cache: gets, each once by where its reply came from, and loads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct CacheMeters {
     load_seconds: Histogram,
 }
 
-/// Where the answer to a get came from.
+/// Where the reply to a get came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GetFrom {
     Local,

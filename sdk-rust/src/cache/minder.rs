@@ -29,7 +29,7 @@ impl Drop for Minder {
 /// A flight of `core` was begun.
 pub(super) fn mind(core: &CacheCore) {
     let (client, table) = (&core.client, &core.table);
-    // In memory the answer is there at once.
+    // In memory the reply is there at once.
     let is_minded = matches!(client.backend(), Backend::Memory(_)) || table.is_minded.load(Ordering::SeqCst);
     if is_minded || table.is_minded.swap(true, Ordering::SeqCst) {
         return;

@@ -241,7 +241,7 @@ impl Cached {
         self.fetch(key, Rule::Plain, None, &Request::new(options, loader)).await
     }
 
-    /// Loads `key` anew, and returns what was loaded, while everybody else has the value that was known as a stale one. Who refreshes
+    /// Loads `key` anew, and returns what was loaded, while everybody else has the value that was known as a stale one. A caller that refreshes
     /// while another process does, or whose load fails, gets the stale one, too.
     pub async fn refresh<L, Fut, E>(&self, key: &str, loader: L) -> Result<Loaded, Failure<Arc<E>>>
     where
@@ -304,7 +304,7 @@ impl Cached {
         self.fetch(key, Rule::Plain, None, &request).await?.try_map(read).map_err(|error| unreadable(error).into())
     }
 
-    /// For a binding: errors of its loaders that are no answer for others. The next one loads.
+    /// For a binding: errors of its loaders that are no reply for others. The next one loads.
     #[doc(hidden)]
     pub fn give_up_on(&self, gave_up: fn(&dyn Any) -> bool) {
         // The first one stands.

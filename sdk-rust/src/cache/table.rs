@@ -25,7 +25,7 @@ use super::tier::{Local, LocalTier, Rule};
 use crate::clock::Moment;
 use crate::error::Error;
 
-/// Where an answer came from.
+/// Where a reply came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundIn {
     /// The small tier.
@@ -54,7 +54,7 @@ pub(super) enum Landing {
         message: Arc<str>,
     },
     Failed(Error),
-    /// What was loaded may have been invalidated before some of those who joined began: it is only for who began the
+    /// What was loaded may have been invalidated before some of those who joined began: it is only for the caller that began the
     /// flight. The others ask anew.
     Void(Box<Landing>),
     /// The server is away, and everybody is to load by itself.
@@ -357,9 +357,9 @@ impl FlightLead {
     pub fn land(&self, landing: Landing) {
         self.detach();
         let Some(sender) = &self.sender else { return };
-        sender.send_if_modified(|told| {
-            let is_first = told.is_none();
-            told.get_or_insert(landing);
+        sender.send_if_modified(|landed| {
+            let is_first = landed.is_none();
+            landed.get_or_insert(landing);
             is_first
         });
     }

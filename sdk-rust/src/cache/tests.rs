@@ -29,10 +29,10 @@ type Got = Result<Loaded, Failure<Arc<String>>>;
 
 impl Scene {
     fn new(
-        answers: impl IntoIterator<Item = Result<Reply, Error>>,
+        replies: impl IntoIterator<Item = Result<Reply, Error>>,
         tune: impl FnOnce(CacheSettings) -> CacheSettings,
     ) -> Self {
-        let (clock, script, client) = scripted(answers);
+        let (clock, script, client) = scripted(replies);
         // A lease that outlasts the loads here: nothing is renewed meanwhile.
         let users = client.cached("user", tune(CacheSettings::new().lease(5 * SECOND))).unwrap();
         Self { clock, script, users, loads: Arc::default() }
@@ -57,8 +57,8 @@ impl Scene {
         tokio::spawn(async move { users.get("42", loader).await })
     }
 
-    /// From now on each answer is on its way until there is a permit for it.
-    fn holds_answers_back(&self) -> Arc<Semaphore> {
+    /// From now on each reply is on its way until there is a permit for it.
+    fn holds_replies_back(&self) -> Arc<Semaphore> {
         let deliveries = Arc::new(Semaphore::new(0));
         self.script.lines.lock().deliveries = Some(Arc::clone(&deliveries));
         deliveries
@@ -104,7 +104,7 @@ fn text(got: Got) -> String {
 #[tokio::test]
 async fn ten_thousand_callers_are_one_command() {
     let scene = Scene::new([value()], |builder| builder);
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let tasks: Vec<_> = (0..10_000).map(|_| scene.spawn_get()).collect();
     for _ in 0..1_000 {
         settle().await;
@@ -136,9 +136,9 @@ fn begun(users: &Cached) -> Pin<Box<dyn Future<Output = Got> + Send>> {
 
 /// Lost before: the lead lay where nobody looked, and no other process could load.
 #[tokio::test]
-async fn a_get_that_is_kept_and_not_polled_keeps_no_lead() {
+async fn a_get_that_is_not_polled_keeps_no_lead() {
     let scene = Scene::new([lead(), published()], |builder| builder);
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let (clock, loads) = (scene.clock.clone(), Arc::clone(&scene.loads));
     let loader = move |_| async move {
         loads.fetch_add(1, SeqCst);
@@ -163,7 +163,7 @@ async fn a_hit_needs_nobody_but_its_caller() {
 #[tokio::test]
 async fn any_caller_that_waits_keeps_a_question_going() {
     let scene = Scene::new([value()], |builder| builder);
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let first = begun(&scene.users);
     let second = scene.spawn_get();
     settle().await;
@@ -174,9 +174,9 @@ async fn any_caller_that_waits_keeps_a_question_going() {
 }
 
 #[tokio::test]
-async fn an_answer_from_before_a_caller_came_is_not_for_it() {
+async fn a_reply_from_before_a_caller_is_not_its() {
     let scene = Scene::new([value(), newer()], |builder| builder);
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let first = begun(&scene.users);
     deliveries.add_permits(2);
     assert_eq!(text(scene.users.get("42", never).await), "newer");
@@ -187,7 +187,7 @@ async fn an_answer_from_before_a_caller_came_is_not_for_it() {
 #[tokio::test]
 async fn a_question_that_all_callers_left_goes_on() {
     let scene = Scene::new([lead(), lead(), published()], |builder| builder);
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let first = scene.spawn_get();
     settle().await;
     first.abort();
@@ -200,14 +200,14 @@ async fn a_question_that_all_callers_left_goes_on() {
 }
 
 #[test]
-fn a_question_outlives_the_runtime_of_who_asked() {
+fn a_question_outlives_the_runtime_of_its_caller() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let scene = {
         let _inside = second.enter();
         Scene::new([lead(), newer()], |builder| builder)
     };
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let getting = {
         let _inside = first.enter();
         begun(&scene.users)
@@ -220,24 +220,24 @@ fn a_question_outlives_the_runtime_of_who_asked() {
 }
 
 #[tokio::test]
-async fn an_error_that_a_binding_gives_up_on_is_not_told_to_others() {
-    for (gives_up, told) in [(false, "PUBLISH"), (true, "ABANDON")] {
+async fn an_error_a_binding_gives_up_stays_its_own() {
+    for (gives_up, ending) in [(false, "PUBLISH"), (true, "ABANDON")] {
         let scene = Scene::new([lead()], |builder| builder);
         if gives_up {
             scene.users.0.gave_up.set(|error| error.is::<String>()).unwrap();
         }
         let failed = scene.users.get("42", never).await.unwrap_err();
         assert_eq!(failed, Failure::Inner(Arc::new("it is cached".to_owned())));
-        assert_eq!(scene.names()[..2], ["JOIN", told]);
+        assert_eq!(scene.names()[..2], ["JOIN", ending]);
     }
 }
 
 /// A thread that ended amid a load failed those who shared it.
 #[tokio::test]
-async fn those_who_share_a_load_that_was_given_up_load_by_themselves() {
+async fn callers_of_an_abandoned_load_load_by_themselves() {
     let scene = Scene::new([lead(), published(), lead(), published()], |builder| builder);
     scene.users.0.gave_up.set(|error| error.is::<String>()).unwrap();
-    let deliveries = scene.holds_answers_back();
+    let deliveries = scene.holds_replies_back();
     let users = scene.users.clone();
     let first = tokio::spawn(async move { users.get("42", never).await });
     settle().await;
@@ -257,10 +257,10 @@ fn many(fresh_ms: i64) -> Result<Reply, Error> {
 }
 
 #[tokio::test]
-async fn what_was_invalidated_while_many_were_asked_for_is_not_kept() {
+async fn what_is_invalidated_during_a_get_many_is_not_kept() {
     for is_invalidated in [false, true] {
         let scene = Scene::new([many(1_000), newer()], |builder| builder.local_ttl(60 * SECOND));
-        let deliveries = scene.holds_answers_back();
+        let deliveries = scene.holds_replies_back();
         let users = scene.users.clone();
         let getting = tokio::spawn(async move { users.get_many(["42", "43"], never).await });
         settle().await;
@@ -275,7 +275,7 @@ async fn what_was_invalidated_while_many_were_asked_for_is_not_kept() {
 }
 
 #[tokio::test]
-async fn of_many_what_is_nearly_over_is_loaded_early_by_one() {
+async fn of_many_keys_one_loads_the_nearly_expired_early() {
     for (fresh_ms, asked) in [(102, vec!["MGET"]), (101, vec!["MGET", "JOIN", "JOIN"])] {
         let scene = Scene::new([many(fresh_ms), value(), value()], |builder| builder.early(10));
         assert_eq!(scene.users.get_many(["42", "43"], never).await.unwrap().len(), 2);
@@ -300,7 +300,7 @@ async fn ten_thousand_callers_of_a_miss_are_two_commands() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_fails_nobody_and_each_process_loads_once() {
+async fn an_absent_server_fails_nobody_and_each_process_loads() {
     let scene = Scene::new([], |builder| builder);
     let tasks: Vec<_> = (0..100).map(|_| scene.spawn_get()).collect();
     scene.drive(SECOND).await;
@@ -335,7 +335,7 @@ async fn a_load_without_the_server_ends_with_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_to_join_is_asked_for_with_the_same_token() {
+async fn a_lost_reply_to_join_reuses_the_token() {
     let scene = Scene::new([silence(), lead(), published()], |builder| builder);
     assert_eq!(text(scene.get().await), "load 1");
     let asked = scene.asked();
@@ -368,7 +368,7 @@ async fn what_was_loaded_while_the_server_went_away_is_returned() {
 }
 
 #[tokio::test]
-async fn a_value_the_server_does_not_take_is_returned_and_the_lead_given_up() {
+async fn a_value_the_server_refuses_is_returned_without_lead() {
     let refusal = Err(Error::InvalidArgument("VALUE can have at most 1 bytes".to_owned()));
     let scene = Scene::new([lead(), refusal, Ok(Reply::Abandoned(None))], |builder| builder);
     assert_eq!(text(scene.get().await), "load 1");
@@ -376,7 +376,7 @@ async fn a_value_the_server_does_not_take_is_returned_and_the_lead_given_up() {
 }
 
 #[tokio::test]
-async fn a_load_that_lost_its_lead_is_only_for_who_began_it() {
+async fn a_load_that_lost_its_lead_is_its_callers_alone() {
     let lost = Ok(Reply::Published(Published::Lost(Reason::Invalidated)));
     let scene = Scene::new([lead(), lost, value()], |builder| builder.local_ttl(60 * SECOND));
     let began = scene.spawn_get();
@@ -391,7 +391,7 @@ async fn a_load_that_lost_its_lead_is_only_for_who_began_it() {
 }
 
 #[tokio::test]
-async fn who_comes_while_a_load_is_being_published_asks_the_server() {
+async fn a_caller_during_a_publish_asks_the_server() {
     let scene = Scene::new([lead(), published(), value()], |builder| builder);
     let began = scene.spawn_get();
     scene.drive(SECOND - SECOND / 10).await;
@@ -404,8 +404,8 @@ async fn who_comes_while_a_load_is_being_published_asks_the_server() {
 
 #[tokio::test]
 async fn events_are_insisted_on_while_the_server_is_away() {
-    let answers = [silence(), silence(), silence(), silence(), Ok(Reply::Number(1))];
-    let scene = Scene::new(answers, |builder| builder);
+    let replies = [silence(), silence(), silence(), silence(), Ok(Reply::Number(1))];
+    let scene = Scene::new(replies, |builder| builder);
     let task = scene.users.invalidate_on(futures_util::stream::iter(["42".to_owned()]));
     scene.drive(SECOND).await;
     assert_eq!(task.await.unwrap(), 1);

@@ -42,7 +42,7 @@ impl TierEntry {
         self.age + now.saturating_sub(self.seen_at)
     }
 
-    /// For how long it may still be served to who wants this of the tier.
+    /// For how long it may still be served to a caller that wants this of the tier.
     pub fn left(&self, local: Local, now: Moment) -> Duration {
         let since = now.saturating_sub(self.seen_at);
         self.until.saturating_sub(now).min(local.ttl.saturating_sub(since))
@@ -68,7 +68,7 @@ impl Rule {
 
 impl LocalTier {
     pub fn get(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<&TierEntry> {
-        // Also for who wants to know sooner than the one that kept it.
+        // Also for a caller that wants to know sooner than the one that kept it.
         let is_recent = |entry: &&TierEntry| entry.until > now && now.saturating_sub(entry.seen_at) < local.ttl;
         let entry = self.entries.get(key).filter(is_recent)?;
         let will_do = match (&entry.content, rule) {

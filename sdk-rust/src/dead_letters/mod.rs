@@ -10,7 +10,7 @@
 //!
 //! // Where a message fails, whatever brought it. Then it is acknowledged there.
 //! let order = Letter::of("shop", "42").payload("7 pieces").kind("order.placed");
-//! let verdict = orders.fail(&order, "the bank did not answer").await?;
+//! let verdict = orders.fail(&order, "the bank did not reply").await?;
 //! assert!(matches!(verdict, FailVerdict::Retry { attempt: 1, .. }));
 //!
 //! // Where it is tried again, a little later, by any worker with time.
@@ -335,20 +335,20 @@ impl DeadLetters {
         let asking = Asking::new(core, count);
         let sent = client.clock().now();
         let command = asking.command(wait);
-        let answer = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            answer = client.wait(&command) => answer,
+            reply = client.wait(&command) => reply,
             () = client.patience().cancelled() => Err(Error::ShuttingDown),
         };
         drop(command);
         // After an error something may have been given to nobody.
-        let token = if answer.is_ok() { asking.answered() } else { String::new() };
+        let token = if reply.is_ok() { asking.answered() } else { String::new() };
         let nothing = |next_due_ms: i64, was_waited_for| TakenBatch {
             letters: Vec::new(),
             next_due: u64::try_from(next_due_ms).ok().map(Duration::from_millis),
             was_waited_for,
         };
-        match answer? {
+        match reply? {
             Reply::Taken(TakenReply::Taken { waited_ms, entries, .. }) => {
                 let kind = match client.backend() {
                     // Nothing disconnects.
@@ -400,22 +400,22 @@ impl TakenBatch {
 }
 
 impl LedgerCore {
-    /// Asks what may be asked twice: once more if nothing answers.
+    /// Asks what may be asked twice: once more if nothing replies.
     async fn ask_again(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let asking = async {
             match self.client.backend().call(command).await {
                 Err(error) if error.says_away() => self.client.backend().call(command).await,
-                answer => answer,
+                reply => reply,
             }
         };
-        let answer = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
-        answer.map_err(|error| error.of_ledger(&self.name))
+        let reply = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
+        reply.map_err(|error| error.of_ledger(&self.name))
     }
 
     async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let asking = self.client.backend().call(command);
-        let answer = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
-        answer.map_err(|error| error.of_ledger(&self.name))
+        let reply = watched!(DeadLetters, command.name(), &self.name, asking, CallEnding::of);
+        reply.map_err(|error| error.of_ledger(&self.name))
     }
 
     /// Who governs. `correlation` is that of the caller.

@@ -397,7 +397,7 @@ impl FromRow for LedgerAlert {
     }
 }
 
-/// One action of who governs.
+/// One action of a governor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerAudit {

@@ -203,7 +203,7 @@ impl<J, F> HandlerLoop<'_, J, F> {
                         HandledAs::Unsettled => report.unsettled += 1,
                     }
                 }
-                taken = answer_to(&mut taking) => {
+                taken = reply_to(&mut taking) => {
                     taking = None;
                     match taken {
                         Ok(batch) => {
@@ -260,7 +260,7 @@ impl<J, F> HandlerLoop<'_, J, F> {
 }
 
 /// Never, if nothing is asked.
-async fn answer_to(taking: &mut Option<Taking<'_>>) -> Result<TakenBatch, Error> {
+async fn reply_to(taking: &mut Option<Taking<'_>>) -> Result<TakenBatch, Error> {
     match taking {
         Some(taking) => taking.await,
         None => std::future::pending().await,

@@ -1,6 +1,6 @@
 //! When a failure counts as recorded: the primary has it, and as many replicas as asked, and its disk if that was asked.
 //!
-//! FAIL and PARK may be said again. The server answers that it knows the message, and replicates that it was asked: so a WAIT behind it
+//! FAIL and PARK may be said again. The server says that it knows the message, and replicates that it was asked: so a WAIT behind it
 //! counts for what was recorded the first time, also on another connection.
 
 use std::time::Duration;
@@ -91,16 +91,16 @@ impl LedgerCore {
         }
         match self.ask_made_safe(command).await {
             Err(error) if error.says_away() && !is_unsafe(&error) => self.ask_made_safe(command).await,
-            answer => answer,
+            reply => reply,
         }
     }
 
     /// Asks once, and waits for it to be safe at most as long as for a reply.
     pub(super) async fn ask_made_safe(&self, command: &Command<'_>) -> Result<Reply, Error> {
-        let (answer, reached) = self.made_safe(command).await?;
+        let (reply, reached) = self.made_safe(command).await?;
         // Nothing was stored, so there is nothing to know of.
-        if matches!(answer, Reply::Parked(Parked::Free)) {
-            return Ok(answer);
+        if matches!(reply, Reply::Parked(Parked::Free)) {
+            return Ok(reply);
         }
         if reached.replicas < reached.wanted {
             return Err(Error::BackendUnavailable(TOO_FEW_REPLICAS));
@@ -108,16 +108,16 @@ impl LedgerCore {
         if self.safety.fsync && !reached.is_on_disk {
             return Err(Error::BackendUnavailable(NOT_ON_DISK));
         }
-        Ok(answer)
+        Ok(reply)
     }
 
     async fn made_safe(&self, command: &Command<'_>) -> Result<(Reply, SafetyReached), Error> {
         let patience = self.client.inner().options.command_timeout;
         let made = self.client.backend().made_safe(command, self.safety, patience).await;
-        let (answer, reached) = made.map_err(|error| error.of_ledger(&self.name))?;
+        let (reply, reached) = made.map_err(|error| error.of_ledger(&self.name))?;
         if self.safety.replicas == WantedReplicas::OneIfAny {
             *self.seen_alone.lock() = (reached.wanted == 0).then(|| self.client.clock().now());
         }
-        Ok((answer, reached))
+        Ok((reply, reached))
     }
 }

@@ -180,7 +180,7 @@ impl DeadLetters {
         self.shown_all(LedgerAspect::Alerts).await
     }
 
-    /// The last 1,000 actions of who governs.
+    /// The last 1,000 actions of governors.
     pub async fn audit(&self) -> Result<Vec<LedgerAudit>, Error> {
         self.shown_all(LedgerAspect::Audit).await
     }

@@ -27,7 +27,7 @@ use crate::holding::span;
 use crate::idempotency::token::odd;
 use crate::leases::LeaseGuard;
 
-/// How often at least it is said what became of a message while nothing answers, and the pauses between.
+/// How often at least it is said what became of a message while nothing replies, and the pauses between.
 const TRIES: u32 = 4;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_millis(800);
@@ -231,7 +231,7 @@ impl Drop for TakenLetter {
         let task = async move {
             if let Err(error) = say(&ledger, &message.given, &fate, &lease).await {
                 let id = message.id();
-                tracing::warn!(%error, ledger = &*ledger.name, %id, "the ledger could not be told of a message");
+                tracing::warn!(%error, ledger = &*ledger.name, %id, "the ledger could not be notified of a message");
             }
         };
         client.inner().tasks.spawn_on(task, &runtime);
@@ -263,15 +263,15 @@ async fn say(
     let mut tries = 0;
     let reply = loop {
         tries += 1;
-        let answer = match fate {
+        let reply = match fate {
             LetterFate::Failed(_) if ledger.is_made_safe() => ledger.ask_made_safe(&command).await,
             _ => ledger.client.backend().call(&command).await,
         };
-        match answer {
+        match reply {
             Err(error) if error.says_away() && (tries < TRIES || !is_unsafe(&error) && clock.now() < lease.until()) => {
                 clock.sleep(PAUSE_FIRST.saturating_mul(1 << tries.min(8)).min(PAUSE_LAST)).await;
             }
-            answer => break answer?,
+            reply => break reply?,
         }
     };
     match reply {

@@ -2,12 +2,12 @@
 //!
 //! # What is promised
 //! - Calls are identical if method and ids are, in whatever order the ids come. Of identical calls under way at the same time one
-//!   is made; all get its answer, or its status. A caller that comes after it ended makes a new one: nothing is kept.
+//!   is made; all get its response, or its status. A caller that comes after it ended makes a new one: nothing is kept.
 //! - It belongs to all callers that wait for it: a caller that gives up leaves it to the others, and it is dropped only when none waits. It is never
-//!   longer under way than [`timeout`](GrpcPolicy::timeout) says, so that nobody waits for a server that does not answer.
+//!   longer under way than [`timeout`](GrpcPolicy::timeout) says, so that nobody waits for a server that does not respond.
 //! - A call that panics is `INTERNAL` for all who wait.
 //!
-//! Answers are shared by all callers that give the same ids. What else they depend on (the tenant, the user and what they may see) belongs among
+//! Responses are shared by all callers that give the same ids. What else they depend on (the tenant, the user and what they may see) belongs among
 //! the ids.
 //!
 //! # The state
@@ -19,8 +19,8 @@
 //! use tonic::Response;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let products = GrpcPolicy::new();
-//! let answer = products.unary("/shop.v1.Products/Get", ["p-2", "p-1"], || async { Ok(Response::new("two products")) });
-//! assert_eq!(answer.await.unwrap().into_inner(), "two products");
+//! let response = products.unary("/shop.v1.Products/Get", ["p-2", "p-1"], || async { Ok(Response::new("two products")) });
+//! assert_eq!(response.await.unwrap().into_inner(), "two products");
 //! # });
 //! ```
 
@@ -67,10 +67,10 @@ struct CallTable {
     last_number: u64,
 }
 
-/// The type of the answer belongs to the key: what is found under it can be cast.
+/// The type of the response belongs to the key: what is found under it can be cast.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
-    answer: TypeId,
+    reply: TypeId,
     method: Arc<str>,
     ids: [u8; 16],
 }
@@ -139,7 +139,7 @@ impl GrpcPolicy {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<T>, Status>> + Send + 'static,
     {
-        let key = Key { answer: TypeId::of::<T>(), method: method.into(), ids: digest(ids) };
+        let key = Key { reply: TypeId::of::<T>(), method: method.into(), ids: digest(ids) };
         let landed = self.flight(key, call).await?;
         Ok(Response::from_parts(landed.metadata.clone(), landed.message.clone(), landed.extensions.clone()))
     }
@@ -177,19 +177,19 @@ impl GrpcPolicy {
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let timeout = self.timeout;
-        // Inside of the breaker: a server that does not answer is not healthy.
+        // Inside of the breaker: a server that does not respond is not healthy.
         let limited = async || {
             tokio::select! {
                 biased;
-                answer = async { call().await } => answer.map_err(Failure::Inner),
+                reply = async { call().await } => reply.map_err(Failure::Inner),
                 () = async { self.clock.sleep(timeout).await } => Err(Error::Timeout { after: timeout }.into()),
             }
         };
-        let answer = match &self.breaker {
+        let reply = match &self.breaker {
             Some(breaker) => breaker.around(self.statuses, limited).await,
             None => limited().await,
         };
-        let (metadata, message, extensions) = answer?.into_parts();
+        let (metadata, message, extensions) = reply?.into_parts();
         Ok(Arc::new(Landed { metadata, message, extensions }))
     }
 }

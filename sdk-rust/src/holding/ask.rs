@@ -1,7 +1,7 @@
 //! Asking for something to hold: one way for locks and for permits.
 //!
 //! # The promise
-//! A caller has its answer within the time it gave (and [`SLACK`], for the reply that is on its way), wherever it waits. A
+//! A caller has its reply within the time it gave (and [`SLACK`], for the reply that is on its way), wherever it waits. A
 //! reply that was lost is asked for again as the same owner, who gets the same grant. A caller that gives up, or is dropped,
 //! leaves no holder and no waiter behind: what may have been granted is released in the background.
 //!
@@ -9,7 +9,7 @@
 //! ```text
 //!   ask once, on the shared connection ──taken──▶ wait in the server's queue ──▶ granted
 //!                                                       ▲          │
-//!                                     no answer: again ──┘          └── the time is over
+//!                                     no reply: again ──┘          └── the time is over
 //! ```
 //! While somebody listens for verdicts anyway, the first question is left out: a call that waits is answered at once if it can be.
 //! Where a wait costs a connection, callers that want the same wait in a [queue](super::caller_queue) of this process, and its head asks.
@@ -49,7 +49,7 @@ const PRIORITY_LAST: u8 = 9;
 /// How much longer than its time a call waits for the server's last word.
 pub(crate) const SLACK: Duration = Duration::from_millis(50);
 
-/// Between two tries while the server does not answer.
+/// Between two tries while the server does not reply.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -199,14 +199,14 @@ fn duration(span: Span) -> Duration {
     Duration::from_micros(span.as_us().unsigned_abs())
 }
 
-fn read(answer: Reply) -> Result<AskVerdict, Error> {
+fn read(reply: Reply) -> Result<AskVerdict, Error> {
     let granted = |fence, lease_ms, waited_ms| AskVerdict::Granted {
         fence,
         lease: from_ms(lease_ms),
         waited: from_ms(waited_ms),
     };
     let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
-    Ok(match answer {
+    Ok(match reply {
         Reply::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
         Reply::Acquired(Acquired::Taken(taken)) => AskVerdict::Taken(remaining(&taken)),
         Reply::Acquired(Acquired::Timeout(taken)) => AskVerdict::TimeOver(remaining(&taken)),
@@ -320,13 +320,13 @@ impl Acquisition<'_> {
         let mut unknown = PendingRelease::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
-        // The first question whose verdict may still come: it may come as the answer to a later one, and how long it was waited
+        // The first question whose verdict may still come: it may come as the reply to a later one, and how long it was waited
         // for counts from the question it belongs to.
         let mut unanswered: Option<Moment> = None;
         loop {
             let sent = clock.now();
             let left = self.until.saturating_sub(sent);
-            // Asked once, the backend itself bounds how long an answer may take.
+            // Asked once, the backend itself bounds how long a reply may take.
             let bound = may_wait.then(|| left.saturating_add(SLACK));
             let heard = if waits {
                 unknown.may_come_late();
@@ -337,22 +337,22 @@ impl Acquisition<'_> {
             } else {
                 let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
-                    Some(answer) => AskOutcome::Reply(answer),
+                    Some(reply) => AskOutcome::Reply(reply),
                     None => self.hear(backend.call(&command), bound).await,
                 }
             };
-            let answer = match heard {
-                AskOutcome::Reply(answer) => answer,
+            let reply = match heard {
+                AskOutcome::Reply(reply) => reply,
                 AskOutcome::TimeOver => return Err(self.refused(None)),
                 AskOutcome::Closing => return Err(Error::ShuttingDown),
             };
             let is_last = self.left().is_zero();
-            match answer.and_then(read) {
+            match reply.and_then(read) {
                 Ok(AskVerdict::Granted { fence, lease, waited }) => {
                     let bounded = if may_wait { Bounded::ByTime } else { Bounded::Not };
                     drop(turn);
                     let now = clock.now();
-                    // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
+                    // No grant is older than its question or younger than its reply, whatever a clock did meanwhile.
                     let decided = unanswered.unwrap_or(sent).saturating_add(waited).min(now);
                     let deadline = trusted_until(decided, grace.map_or(lease, |grace| lease.min(grace)));
                     let grant = Grant { fence, lease: want.lease, deadline, is_open: false };
@@ -392,7 +392,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// The answer, unless the time is over before.
+    /// The reply, unless the time is over before.
     async fn hear(&self, question: impl Future<Output = Result<Reply, Error>>, bound: Option<Duration>) -> AskOutcome {
         let time_over = async {
             match bound {
@@ -402,7 +402,7 @@ impl Acquisition<'_> {
         };
         tokio::select! {
             biased;
-            answer = question => AskOutcome::Reply(answer),
+            reply = question => AskOutcome::Reply(reply),
             () = self.client.patience().cancelled() => AskOutcome::Closing,
             () = time_over => AskOutcome::TimeOver,
         }
@@ -430,8 +430,8 @@ impl Acquisition<'_> {
             let timeout = client.inner().options.command_timeout;
             let under_way = PendingRenewal::begin_unseen(&holding, want.lease);
             let command = holding.renew_command(want.lease, holding.bind(client.backend().bind()));
-            let (answer, replicas) = client.backend().replicated(&command, want.replicas, timeout).await?;
-            holding.renewed(answer, under_way).map_err(|error| self.lost_meanwhile(error))?;
+            let (reply, replicas) = client.backend().replicated(&command, want.replicas, timeout).await?;
+            holding.renewed(reply, under_way).map_err(|error| self.lost_meanwhile(error))?;
             if replicas < want.replicas {
                 return Err(Error::BackendUnavailable("too few replicas have the lock; it was given back"));
             }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_served_in_the_order_they_came() {
+    fn waiters_are_served_in_the_order_they_came() {
         let queues = CallerQueues::default();
         let first = queues.join(key(), 10).now_or_never().expect("nobody is before it").expect("there is room");
         let mut others: Vec<_> = (0..3).map(|_| Box::pin(queues.join(key(), 10))).collect();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_dropped_with_the_turn_in_hand_passes_it_on() {
+    fn a_waiter_dropped_in_its_turn_passes_it_on() {
         let queues = CallerQueues::default();
         let first = queues.join(key(), 10).now_or_never().expect("free").expect("room");
         let mut second = Box::pin(queues.join(key(), 10));
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_no_more_places_than_was_said() {
+    fn a_queue_has_no_more_positions_than_configured() {
         let queues = CallerQueues::default();
         let _head = queues.join(key(), 2).now_or_never().expect("free").expect("room");
         let mut second = Box::pin(queues.join(key(), 2));
         assert!((&mut second).now_or_never().is_none());
-        assert!(queues.join(key(), 2).now_or_never().expect("told at once").is_err());
+        assert!(queues.join(key(), 2).now_or_never().expect("a reply at once").is_err());
         drop(second);
         assert!(queues.join(key(), 2).now_or_never().is_none(), "the position of one who left is free");
     }

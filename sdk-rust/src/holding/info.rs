@@ -60,8 +60,8 @@ pub enum Mode {
 }
 
 impl Info {
-    pub(crate) fn read(answer: Reply) -> Result<Self, Error> {
-        let Reply::Map(value) = answer else { return Err(unexpected(&answer)) };
+    pub(crate) fn read(reply: Reply) -> Result<Self, Error> {
+        let Reply::Map(value) = reply else { return Err(unexpected(&reply)) };
         Self::from_value(&value).map_err(|error| Error::Internal(error.to_string()))
     }
 

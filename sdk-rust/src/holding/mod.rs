@@ -141,7 +141,7 @@ struct Loss {
 /// What the lease is, and what renewals under way may have made of it.
 ///
 /// A renewal sets the end anew, so one that asks for less than before shortens it, and it may have arrived even if no
-/// answer comes. So what it asks for counts from the moment it is sent, and while several are under way the least of
+/// reply comes. So what it asks for counts from the moment it is sent, and while several are under way the least of
 /// them is believed.
 #[derive(Debug)]
 struct Terms {
@@ -311,7 +311,7 @@ impl Holding {
         self.renew_as(lease, PendingRenewal::begin(self, lease)).await
     }
 
-    /// The same over a connection apart, because the shared one did not answer in time.
+    /// The same over a connection apart, because the shared one did not reply in time.
     pub async fn renew_apart(&self, lease: Duration) -> Result<(), Error> {
         let under_way = PendingRenewal::begin(self, lease);
         #[cfg(feature = "redis")]
@@ -320,11 +320,11 @@ impl Holding {
         }
         // Not bound: the shared connection may be gone, and this one does not last. The next renewal binds it.
         let command = self.renew_command(lease, Bind::None);
-        let answer = self.client.backend().call_apart(&command, self.patience(lease)).await?;
-        self.renewed(answer, under_way)
+        let reply = self.client.backend().call_apart(&command, self.patience(lease)).await?;
+        self.renewed(reply, under_way)
     }
 
-    /// How long the answer to a renewal may take: so long that there is time for another one.
+    /// How long the reply to a renewal may take: so long that there is time for another one.
     fn patience(&self, lease: Duration) -> Duration {
         const LEAST: Duration = Duration::from_millis(250);
         (self.believed(lease) / 6).max(LEAST)
@@ -342,8 +342,8 @@ impl Holding {
             return Box::pin(quorum::renew(self, quorum, lease, under_way)).await;
         }
         let command = self.renew_command(lease, self.bind(backend.bind_here()));
-        let answer = backend.call_within(&command, self.patience(lease)).await?;
-        self.renewed(answer, under_way)
+        let reply = backend.call_within(&command, self.patience(lease)).await?;
+        self.renewed(reply, under_way)
     }
 
     pub fn renew_command(&self, lease: Duration, bind: Bind) -> Command<'_> {
@@ -355,8 +355,8 @@ impl Holding {
         }
     }
 
-    pub fn renewed(&self, answer: Reply, under_way: PendingRenewal<'_>) -> Result<(), Error> {
-        match answer {
+    pub fn renewed(&self, reply: Reply, under_way: PendingRenewal<'_>) -> Result<(), Error> {
+        match reply {
             Reply::Renewed(Renewed::Granted { lease_ms, .. }) => under_way.granted(from_ms(lease_ms)),
             Reply::Renewed(Renewed::Lost(reason)) => {
                 self.lose_as(Loss { reason: reason.text(), by_server: true });
@@ -371,8 +371,8 @@ impl Holding {
     }
 }
 
-pub(crate) fn unexpected(answer: &Reply) -> Error {
-    Error::Internal(format!("an answer of another kind: {answer:?}"))
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Internal(format!("a reply of another kind: {reply:?}"))
 }
 
 fn as_ns(moment: Moment) -> u64 {
@@ -393,7 +393,7 @@ impl<'a> PendingRenewal<'a> {
         let mut terms = holding.terms.lock();
         terms.least = if terms.under_way == 0 { end } else { terms.least.min(end) };
         terms.under_way += 1;
-        // If no answer comes, later renewals must not count on more than this one may have left.
+        // If no reply comes, later renewals must not count on more than this one may have left.
         terms.lease = terms.lease.min(lease);
         if end < holding.deadline() {
             holding.believe_until(end);
@@ -413,7 +413,7 @@ impl<'a> PendingRenewal<'a> {
         // Too late: callers have seen that it is not held, and so it stays.
         if holding.client.clock().now() >= holding.deadline() {
             drop(terms);
-            holding.lose("its lease ended before the answer to a renewal came");
+            holding.lose("its lease ended before the reply to a renewal came");
             return Err(holding.lost_error());
         }
         holding.believe_until(trusted_until(self.sent, holding.believed(lease)).min(terms.least));

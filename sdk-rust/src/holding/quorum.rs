@@ -6,7 +6,7 @@
 //! - A lock is handed over only if a majority acknowledged its fence and a part of the lease is left, counted from before the first
 //!   question. Whatever else may have been granted is released at every server, on the connection that asked for it.
 //! - Nobody waits for a server that is slow or gone, while a majority replies.
-//! - A caller that waits has its answer within its time, whatever servers do, and a moment more for the reply that is on its way.
+//! - A caller that waits has its reply within its time, whatever servers do, and a moment more for the reply that is on its way.
 //! - A caller that waits asks again after a random pause: full jitter, up to [`PAUSE_MOST`].
 //! - A renewal goes to all servers. One that came back without the lock is asked for it again by the same owner.
 

@@ -1,11 +1,11 @@
 //! Letting go, whatever happens meanwhile.
 //!
-//! A release that is not settled when it is dropped (the caller was cancelled, the server did not answer) goes on in the
+//! A release that is not settled when it is dropped (the caller was cancelled, the server did not reply) goes on in the
 //! background, until it is answered or the lease would have ended by itself. It names the owner, which is unique to one
 //! acquisition, so it can do no harm to anybody else, and it may be said twice.
 //!
-//! The release of a wait that was dropped takes it out of the server's line. But that wait was asked for on another
-//! connection, so its release can overtake the question itself: the server answers that nothing is held, then reads the
+//! The release of a wait that was dropped takes it out of the server's queue. But that wait was asked for on another
+//! connection, so its release can overtake the question itself: the server says that nothing is held, then reads the
 //! question, grants, and writes the grant to nobody. Bound to the shared connection, it would be held for as long as that
 //! lives. So when nothing was held and nobody waited, it is said again.
 
@@ -21,7 +21,7 @@ use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::Error;
 
-/// Between two tries of a release that the server does not answer.
+/// Between two tries of a release that the server does not reply.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 

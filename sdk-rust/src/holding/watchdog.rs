@@ -2,7 +2,7 @@
 //!
 //! # The promise
 //! Each holding is renewed at a third of its lease, or of its grace if it is bound and that is shorter, several at once, for
-//! as long as it is held. What the server says is lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
+//! as long as it is held. What the server says is lost, or what could not be renewed by its deadline, is reported by its token. A renewal that fails is tried again soon,
 //! until the deadline, and over another connection, since the shared one may only seem to be there. When that was replaced, everything is renewed at once, which binds it to the new one. Releases whose callers are gone are done here, too.
 //!
 //! # The task

@@ -1,7 +1,7 @@
 //! `Idempotency-Key`: the client's name for one piece of work, so that asking twice does it once.
 //!
 //! The header is a quoted string (a structured field); many clients send it bare, and both are read as the same key. What
-//! happens to a key is decided by [`idempotency`](crate::idempotency); its refusals become answers with
+//! happens to a key is decided by [`idempotency`](crate::idempotency); its refusals become responses with
 //! [`Problem`](super::Problem): missing or malformed 400, in progress 409 with `Retry-After`, another request under the same
 //! key 422.
 
@@ -81,9 +81,9 @@ impl IdempotencyKey {
         &self.0
     }
 
-    /// The key in the scope of `tenant`: a tenant that may not see the answers of another must not be able to name its keys. No two
+    /// The key in the scope of `tenant`: a tenant that may not see the responses of another must not be able to name its keys. No two
     /// tenants share one, whatever they are called, and requests of no tenant have a scope of their own, which no tenant and no
-    /// key can name. All three languages keep answers under these keys.
+    /// key can name. All three languages keep responses under these keys.
     ///
     /// ```
     /// # use resil::http::IdempotencyKey;
@@ -112,7 +112,7 @@ impl IdempotencyKey {
         key
     }
 
-    /// [`scoped`](Self::scoped) for who has a tenant.
+    /// [`scoped`](Self::scoped) for a caller with a tenant.
     pub fn of_tenant(&self, tenant: &str) -> String {
         self.scoped(Some(tenant))
     }

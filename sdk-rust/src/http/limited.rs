@@ -1,7 +1,7 @@
-//! What a limiter's verdict does to an answer: headers on each, and the whole answer for who is refused.
+//! What a limiter's verdict does to a response: headers on each, and the whole response for a refused caller.
 //!
 //! This is what a middleware needs, whatever its HTTP library and language: check, ask [`Limited::of`], add the headers, and
-//! answer with the refusal if there is one.
+//! response with the refusal if there is one.
 
 use super::rate_limit::{all_policies, tier_names};
 use super::{Header, Problem, RateLimit, Reset};
@@ -35,13 +35,13 @@ impl Shown {
     }
 }
 
-/// What to add to an answer, and what to answer instead.
+/// What to add to a response, and what to send instead.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Limited {
-    /// For the answer, however it is made.
+    /// For the response, however it is made.
     pub headers: Vec<Header>,
-    /// The answer, if the request was refused: 429.
+    /// The response, if the request was refused: 429.
     pub refusal: Option<Problem>,
 }
 
@@ -71,18 +71,18 @@ impl Limited {
     pub fn of(policy: &str, verdict: &Verdict, shown: Shown, reset: Reset) -> Self {
         let names = tier_names(policy, verdict);
         let binding = names.get(verdict.binding).map_or(policy, String::as_str);
-        let told = RateLimit::of(binding, verdict);
+        let rate_limit = RateLimit::of(binding, verdict);
         let ietf = || {
-            let [_, state] = told.ietf();
+            let [_, state] = rate_limit.ietf();
             [("ratelimit-policy", all_policies(&names, verdict)), state]
         };
         let mut headers = match shown {
-            Shown::All => ietf().into_iter().chain(told.legacy(reset)).collect(),
+            Shown::All => ietf().into_iter().chain(rate_limit.legacy(reset)).collect(),
             Shown::Ietf => ietf().to_vec(),
-            Shown::Legacy => told.legacy(reset).to_vec(),
+            Shown::Legacy => rate_limit.legacy(reset).to_vec(),
             Shown::Nothing => Vec::new(),
         };
-        headers.extend(told.retry_after());
+        headers.extend(rate_limit.retry_after());
         let refusal = (!verdict.is_granted()).then(|| {
             let error = Error::RateLimitExceeded { name: policy.into(), retry_after: verdict.retry_after };
             let refusal = Problem::of(&error).violated_policies(&[binding]);

@@ -7,10 +7,10 @@
 //!   `Retry-After`.
 //! - [`parse_retry_after`]: how long somebody else's server asks to wait.
 //! - [`IdempotencyKey`], [`fingerprint`]: which request is the same as which (draft-ietf-httpapi-idempotency-key-header-07).
-//! - [`Limited`]: what a verdict does to an answer, for middleware.
-//! - [`RecordedResponse`], [`is_final`]: what is kept of an answer, for duplicates of its request.
+//! - [`Limited`]: what a verdict does to a response, for middleware.
+//! - [`RecordedResponse`], [`is_final`]: what is kept of a response, for duplicates of its request.
 //! - `HttpRateLimitLayer` and `IdempotencyLayer` (feature `http`): middleware for tower and axum, a line each.
-//! - [`Problem`]: an [`Error`](crate::Error) as a whole answer, `application/problem+json` (RFC 9457).
+//! - [`Problem`]: an [`Error`](crate::Error) as a whole response, `application/problem+json` (RFC 9457).
 
 mod idempotency;
 #[cfg(feature = "http")]

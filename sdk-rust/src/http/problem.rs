@@ -18,7 +18,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 /// Work in progress whose end is not known is asked about again after this long.
 const BUSY_SECONDS: u64 = 1;
 
-/// A whole answer, for any HTTP library.
+/// A whole response, for any HTTP library.
 ///
 /// ```
 /// use std::time::Duration;
@@ -89,10 +89,10 @@ impl Problem {
         Self::of(&Error::InvalidArgument(reason)).status(413)
     }
 
-    /// Of a duplicate whose work is done, while the answer was too large, or came as a stream, and was not kept. It has no
+    /// Of a duplicate whose work is done, while the response was too large, or came as a stream, and was not kept. It has no
     /// `code`: nothing failed.
     pub fn response_not_kept() -> Self {
-        let detail = "This request was made before and is done. Its answer was not kept.";
+        let detail = "This request was made before and is done. Its response was not kept.";
         let mut problem = Self::of(&Error::Cancelled).status(409).with("detail", json!(detail));
         problem.members.remove("code");
         problem

@@ -1,6 +1,6 @@
 //! A verdict of a limiter as headers.
 //!
-//! `RateLimit-Policy` says what the limit is, and stays the same from answer to answer; `RateLimit` says what is left of it.
+//! `RateLimit-Policy` says what the limit is, and stays the same from response to response; `RateLimit` says what is left of it.
 //! Both are structured fields: the name of the policy is a quoted string, integers have at most 15 digits. Seconds are
 //! whole there, and rounded up: who waits that long is never early.
 
@@ -72,9 +72,9 @@ impl<'a> RateLimit<'a> {
     ///
     /// let client = resil::connect("memory://").await?;
     /// let limiter = client.limiter("api", Limit::per_minute(1))?;
-    /// let answer = async || Ok::<_, resil::Error>(RateLimit::of("api", &limiter.check("ann").await?).retry_after());
-    /// assert_eq!(answer().await?, None, "granted: there is nothing to wait for");
-    /// assert_eq!(answer().await?, Some(("retry-after", "60".to_string())));
+    /// let response = async || Ok::<_, resil::Error>(RateLimit::of("api", &limiter.check("ann").await?).retry_after());
+    /// assert_eq!(response().await?, None, "granted: there is nothing to wait for");
+    /// assert_eq!(response().await?, Some(("retry-after", "60".to_string())));
     /// # Ok::<(), resil::Error>(()) }).unwrap();
     /// ```
     pub fn of(policy: &'a str, verdict: &Verdict) -> Self {
@@ -142,7 +142,7 @@ pub(super) fn tier_names(policy: &str, verdict: &Verdict) -> Vec<String> {
     }
 }
 
-/// The value of `RateLimit-Policy` with every tier, which stays the same from answer to answer.
+/// The value of `RateLimit-Policy` with every tier, which stays the same from response to response.
 pub(super) fn all_policies(names: &[String], verdict: &Verdict) -> String {
     let tiers = verdict.each_tier();
     let each = names.iter().zip(&tiers).map(|(name, tier)| {

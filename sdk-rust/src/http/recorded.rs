@@ -1,7 +1,7 @@
-//! An answer that is kept under an `Idempotency-Key`: status, headers and body, as bytes that every language reads.
+//! A response that is kept under an `Idempotency-Key`: status, headers and body, as bytes that every language reads.
 //!
-//! Kept is what the answer says, not how it travelled: headers of one connection or one moment (`Connection`, `Date`, what is
-//! left of a rate limit) are left out, and the answer of a duplicate gets its own. The bytes are one line of JSON and the body:
+//! Kept is what the response says, not how it travelled: headers of one connection or one moment (`Connection`, `Date`, what is
+//! left of a rate limit) are left out, and the response of a duplicate gets its own. The bytes are one line of JSON and the body:
 //!
 //! ```text
 //! {"status":201,"headers":[["content-type","text/plain"]]}
@@ -11,7 +11,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Says that an answer was given before, and is repeated.
+/// Says that a response was given before, and is repeated.
 pub const REPLAYED_HEADER: (&str, &str) = ("idempotency-replayed", "true");
 
 /// Of one connection (RFC 9110, 7.6.1), or of one moment.
@@ -32,14 +32,14 @@ const NOT_KEPT: [&str; 14] = [
     "x-ratelimit-reset",
 ];
 
-/// Whether an answer with this status is kept by default, to be repeated to every duplicate. What may be otherwise the next time is
+/// Whether a response with this status is kept by default, to be repeated to every duplicate. What may be otherwise the next time is
 /// not: failures of the server (5xx), 401 and 403, which a login or a grant changes, and 408, 425 and 429, after which a client is
 /// expected to ask again.
 pub fn is_final(status: u16) -> bool {
     !matches!(status, 401 | 403 | 408 | 425 | 429 | 500..)
 }
 
-/// An answer as it is kept.
+/// A response as it is kept.
 ///
 /// ```
 /// use resil::http::RecordedResponse;
@@ -101,11 +101,11 @@ impl RecordedResponse {
         // JSON escapes line ends: the first one is ours.
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let head: Head = serde_json::from_slice(&bytes[..end]).ok()?;
-        let is_answer = (100..1_000).contains(&head.status)
+        let is_reply = (100..1_000).contains(&head.status)
             && head.headers.iter().all(|(name, value)| {
                 !name.is_empty() && name.chars().chain(value.chars()).all(|character| u8::try_from(character).is_ok())
             });
-        is_answer.then(|| Self { head, body: Bytes::copy_from_slice(&bytes[end + 1..]) })
+        is_reply.then(|| Self { head, body: Bytes::copy_from_slice(&bytes[end + 1..]) })
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //! The future that drives it may be dropped in any stage. What is then right differs, and is done in the background:
 //! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT, which also takes one that waits out of the
-//!   server's line. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
+//!   server's queue. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
 //!   server knows nothing of it yet, and it is said again.
 //! - Running: **it is not known what the function did**. The lease is left to lapse, so that the next runner gets attempt 2
 //!   and can look first. With [`abort_on_cancel`](super::IdempotencySettings::abort_on_cancel) the author vouches that a function cut short has had no effect: ABORT.
@@ -27,7 +27,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Leased};
 
-/// How often a question is asked again that got no answer at all.
+/// How often a question is asked again that got no reply at all.
 const REPEATS: u32 = 2;
 /// How often a result is brought at least, and the pauses between: doubled from the first to the last.
 const COMMIT_TRIES: u32 = 4;
@@ -51,7 +51,7 @@ enum AttemptStage {
 pub(super) struct Ending {
     pub result: Bytes,
     pub is_error: bool,
-    /// Worth bringing until then even if nothing answers, and a few times in any case.
+    /// Worth bringing until then even if nothing replies, and a few times in any case.
     pub until: Moment,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Attempt<'a> {
         Self { client, settings, name, key, token, stage: AttemptStage::Asking, has_waited: false }
     }
 
-    /// Asks for the work, and waits for the present runner until `deadline`. With the answer: from when a lease counts.
+    /// Asks for the work, and waits for the present runner until `deadline`. With the reply: from when a lease counts.
     ///
     /// It asks on the shared connection first, which settles most calls; only who has to wait takes a connection for that.
     pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
@@ -81,14 +81,14 @@ impl<'a> Attempt<'a> {
         self.stage = AttemptStage::Asking;
         loop {
             let mut sent = clock.now();
-            let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
+            let mut reply = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
             let patience = deadline.saturating_sub(clock.now());
-            if matches!(answer, Ok(Reply::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
+            if matches!(reply, Ok(Reply::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
                 self.has_waited = true;
                 sent = clock.now();
-                answer = client.wait(&self.begin_command(fingerprint, patience)).await;
+                reply = client.wait(&self.begin_command(fingerprint, patience)).await;
             }
-            match answer {
+            match reply {
                 Ok(Reply::Begun(begun)) => {
                     let waited = match &begun {
                         Begun::Run { waited_ms, .. } => from_ms(*waited_ms),
@@ -216,7 +216,7 @@ fn pause(repeats: u32) -> Duration {
     PAUSE_FIRST.saturating_mul(1 << repeats.min(8)).min(PAUSE_LAST)
 }
 
-/// COMMIT, asked again while nothing answers: the same token committing again is the first commit again.
+/// COMMIT, asked again while nothing replies: the same token committing again is the first commit again.
 async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: &Ending) -> Result<Committed, Error> {
     let Ending { result, is_error, until } = ending;
     let call = CommitCall { key: key.as_bytes(), token: token.as_bytes(), ttl: span(keep), result, failed: *is_error };
@@ -247,7 +247,7 @@ async fn give_up(client: &Client, key: &str, token: &str) -> bool {
                 tracing::debug!(%error, "an abort was refused");
                 return false;
             }
-            Ok(answer) => return matches!(answer, Reply::Aborted(None)),
+            Ok(reply) => return matches!(reply, Reply::Aborted(None)),
         }
     }
     false

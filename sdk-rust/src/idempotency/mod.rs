@@ -32,7 +32,7 @@
 //! aborted, unless the author says that it may be ([`IdempotencySettings::abort_on_cancel`]).
 //!
 //! If the commit finds that the lease was lost, the caller gets `LOCK_LOST`: its work is done, and may have been done by
-//! another as well; the other's result is the one that duplicates see. If nothing answers the commit, the caller gets its
+//! another as well; the other's result is the one that duplicates see. If nothing replies to the commit, the caller gets its
 //! result with [`Outcome::recorded`] false: an error would only make it run again.
 //!
 //! That takes a while, and is meant to: while the server is away nobody else can run either, and what is recorded late is
@@ -312,8 +312,8 @@ impl Idempotent {
         let asked = watched!(Idempotency, "once", &self.0.name, self.0.ask(&command), CallEnding::of);
         match asked {
             Ok(Reply::Number(first)) => {
-                let answer = if first == 1 { &meters.first } else { &meters.again };
-                answer.increment(1);
+                let reply = if first == 1 { &meters.first } else { &meters.again };
+                reply.increment(1);
                 Ok(first == 1)
             }
             Ok(other) => Err(odd(&other)),
@@ -348,11 +348,11 @@ impl IdempotentInner {
         keys::under("idemp", &self.name, key).into()
     }
 
-    /// Asks what may be asked twice: once more if nothing answers.
+    /// Asks what may be asked twice: once more if nothing replies.
     async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self.client.backend().call(command).await {
             Err(error) if error.says_away() => self.client.backend().call(command).await,
-            answer => answer,
+            reply => reply,
         }
     }
 }

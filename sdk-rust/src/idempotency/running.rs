@@ -28,8 +28,8 @@ use crate::telemetry::{CallEnding, watched};
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
 
-/// How often an answer may be read too late before the work is given up as lost.
-const LATE_ANSWERS_MAX: u32 = 3;
+/// How often a reply may be read too late before the work is given up as lost.
+const LATE_REPLIES_MAX: u32 = 3;
 
 /// How results and errors are written and read.
 pub(crate) struct Codec<'a, T, E> {
@@ -143,8 +143,8 @@ impl IdempotentInner {
         // Errors name the handle, not the key, which may be made of what nobody else is to know.
         let name = || Arc::clone(&self.name);
         let mut begun = attempt.begin(fingerprint, deadline).await;
-        // An answer that nobody read before its lease ended, because the thread was busy elsewhere: asked again, by the same token.
-        for _ in 0..LATE_ANSWERS_MAX {
+        // A reply that nobody read before its lease ended, because the thread was busy elsewhere: asked again, by the same token.
+        for _ in 0..LATE_REPLIES_MAX {
             match &begun {
                 Ok((Begun::Run { .. }, granted_at)) if self.has_ended(*granted_at) => {
                     begun = attempt.begin(fingerprint, deadline).await;
@@ -205,7 +205,7 @@ impl IdempotentInner {
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        let (number, told) = (run.attempt.unwrap_or_default(), run.clone());
+        let (number, seen) = (run.attempt.unwrap_or_default(), run.clone());
         let kept = self.client.keep(lease);
         lead.runs_under(&kept);
         let came = {
@@ -232,7 +232,7 @@ impl IdempotentInner {
         let (result, unwritable, came) = match written {
             None => {
                 // An attempt at it that was cut short may have had its effect, as a call that is dropped may have.
-                if told.is_cut_short() && !self.settings.abort_on_cancel {
+                if seen.is_cut_short() && !self.settings.abort_on_cancel {
                     attempt.leave();
                 } else {
                     attempt.abort().await;

@@ -2,8 +2,8 @@
 //!
 //! There is one table for each client, for all its handles: keys have the name of the work in them. A lead is kept per key and
 //! fingerprint (the same key with another request is another question, which only the server
-//! can answer). The caller that has the lead asks and runs; when it has an answer that holds for everybody it settles the lead.
-//! A lead that is left without an answer (its holder was cancelled, ran out of patience, or failed and freed the key) is
+//! can reply). The caller that has the lead asks and runs; when it has a reply that holds for everybody it settles the lead.
+//! A lead that is left without a reply (its holder was cancelled, ran out of patience, or failed and freed the key) is
 //! free again: one of those who waited takes it. Nobody waits longer than its own patience.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, Moment};
 use crate::leases::Lease;
 
-/// An answer that is the same for every duplicate.
+/// A reply that is the same for every duplicate.
 #[derive(Debug, Clone)]
 pub(super) enum Settled {
     /// It is done. `age` is how old the result was at `seen_at`.

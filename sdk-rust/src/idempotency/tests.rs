@@ -27,10 +27,10 @@ struct Scene {
 
 impl Scene {
     fn new(
-        answers: impl IntoIterator<Item = Result<Reply, Error>>,
+        replies: impl IntoIterator<Item = Result<Reply, Error>>,
         tune: impl FnOnce(IdempotencySettings) -> IdempotencySettings,
     ) -> Self {
-        let (clock, script, client) = scripted(answers);
+        let (clock, script, client) = scripted(replies);
         let work = client.idempotent("pay", tune(IdempotencySettings::new().lease(LEASE))).unwrap();
         Self { clock, script, work }
     }
@@ -94,7 +94,7 @@ async fn a_thousand_duplicates_in_one_process_ask_once() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_to_begin_is_asked_for_with_the_same_token() {
+async fn a_lost_reply_to_begin_reuses_the_token() {
     let scene = Scene::new([silence(), run(), committed()], |builder| builder);
     assert_eq!(scene.pay().await.unwrap().attempt, 1);
     let asked = scene.asked();
@@ -103,7 +103,7 @@ async fn a_lost_reply_to_begin_is_asked_for_with_the_same_token() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_to_commit_is_asked_for_with_the_same_token() {
+async fn a_lost_reply_to_commit_reuses_the_token() {
     let scene = Scene::new([run(), silence(), committed()], |builder| builder);
     assert!(scene.pay().await.unwrap().recorded);
     let asked = scene.asked();
@@ -121,7 +121,7 @@ async fn every_attempt_has_its_own_token() {
 }
 
 #[tokio::test]
-async fn a_commit_that_finds_the_lease_lost_is_an_error_that_says_so() {
+async fn a_commit_after_a_lost_lease_is_an_error() {
     let lost = Ok(Reply::Committed(Committed::Lost(Reason::Taken)));
     let scene = Scene::new([run(), lost], |builder| builder);
     let Failure::Resil(Error::LockLost { reason, .. }) = scene.pay().await.unwrap_err() else { panic!() };
@@ -187,8 +187,8 @@ async fn a_lease_nobody_confirms_is_not_trusted_to_its_end() {
 #[tokio::test]
 async fn renewals_that_were_missed_once_are_made_up_for() {
     let renewed = || Ok(Reply::Renewed(Renewed::Granted { fence: 7, lease_ms: 9_000 }));
-    let answers = [run(), silence(), renewed(), silence(), silence(), renewed(), renewed(), committed()];
-    let scene = Scene::new(answers, |builder| builder);
+    let replies = [run(), silence(), renewed(), silence(), silence(), renewed(), renewed(), committed()];
+    let scene = Scene::new(replies, |builder| builder);
     let (work, clock) = (scene.work.clone(), scene.clock.clone());
     let paying = async move |_| {
         Ok::<_, String>({
@@ -202,7 +202,7 @@ async fn renewals_that_were_missed_once_are_made_up_for() {
 }
 
 #[tokio::test]
-async fn work_that_may_finish_sees_that_the_lease_is_lost_and_may_still_commit() {
+async fn work_that_sees_its_lost_lease_may_still_commit() {
     let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Expired)));
     let scene = Scene::new([run(), lost, committed()], |builder| builder.on_lost(OnLost::Finish));
     let work = scene.work.clone();
@@ -221,7 +221,7 @@ async fn work_that_may_finish_sees_that_the_lease_is_lost_and_may_still_commit()
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_during_the_commit_does_not_take_the_result_along() {
+async fn a_caller_that_leaves_during_the_commit_loses_nothing() {
     let scene = Scene::new([run(), silence(), silence(), silence(), committed()], |builder| builder);
     let work = scene.work.clone();
     let paying = tokio::spawn(async move { work.run("42", b"", async |_| Ok::<_, String>("paid")).await });
@@ -233,7 +233,7 @@ async fn a_caller_that_leaves_during_the_commit_does_not_take_the_result_along()
     let asked = scene.asked();
     assert!(asked.len() > before);
     assert!(asked[1..].iter().all(|(name, token)| name == "COMMIT" && *token == asked[0].1));
-    assert!(scene.script.lines.lock().answers.is_empty(), "until it was heard");
+    assert!(scene.script.lines.lock().replies.is_empty(), "until it was heard");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn closed_refuses_while_the_server_is_away() {
 }
 
 #[tokio::test]
-async fn open_runs_without_a_fence_while_the_server_is_away_and_records_nothing() {
+async fn open_runs_unfenced_and_unrecorded_while_the_server_is_away() {
     let scene = Scene::new([], |builder| builder.when_away(Away::Open));
     let work = scene.work.clone();
     let paying = tokio::spawn(async move {

@@ -1,6 +1,6 @@
 //! Tokens: what idempotent work and single flights have in common.
 //!
-//! A token names one attempt, never a process: asking again with it is asking for the same answer again, so a lost reply
+//! A token names one attempt, never a process: asking again with it is asking for the same reply again, so a lost reply
 //! costs nothing. Its lease is kept by [`leases`](crate::leases).
 
 use resil_wire::command::Reply;
@@ -41,7 +41,7 @@ pub(crate) fn shortened(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// What a server says that answers something else than it was asked.
-pub(crate) fn odd(answer: &Reply) -> Error {
-    Error::Internal(format!("the server answered something else: {}", shortened(&format!("{answer:?}"), 80)))
+/// What a server says that replies something else than it was asked.
+pub(crate) fn odd(reply: &Reply) -> Error {
+    Error::Internal(format!("the server answered something else: {}", shortened(&format!("{reply:?}"), 80)))
 }

@@ -248,7 +248,7 @@ impl Limit {
         for (index, tier) in self.tiers.iter().enumerate() {
             let quota = quota(tier.limit, tier.period, tier.burst).in_part(&format!("tiers[{index}]"))?;
             if quotas.iter().any(|other| other.period() == quota.period()) {
-                return Err(Error::invalid("tiers", "names a period twice; tiers are told apart by it"));
+                return Err(Error::invalid("tiers", "names a period twice; tiers are distinguished by it"));
             }
             quotas.push(quota);
         }

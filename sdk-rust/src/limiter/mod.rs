@@ -1,4 +1,4 @@
-//! Rate limits that a whole fleet shares, one round trip a call, and none for who was denied a moment ago.
+//! Rate limits that a whole fleet shares, one round trip a call, and none for a caller that was denied a moment ago.
 //!
 //! # The promise
 //! Over any interval T no more is granted than `capacity + limit * T / period`, by all processes together. A refusal says
@@ -228,7 +228,7 @@ impl Limiter {
         Box::pin(self.ask_server(key, ask)).await
     }
 
-    /// Asks unless the answer is known to be no.
+    /// Asks unless the reply is known to be no.
     async fn ask_inside(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         match (self.0.client.backend(), &self.0.limit.shape) {
             (Backend::Memory(memory), Shape::Bucket(quotas)) => self.ask_memory(memory, quotas, key, ask),
@@ -240,7 +240,7 @@ impl Limiter {
         }
     }
 
-    /// Memory answers at once: there is nothing to be gained by remembering what it denied, nor by writing a command.
+    /// Memory replies at once: there is nothing to be gained by remembering what it denied, nor by writing a command.
     fn ask_memory(&self, memory: &Memory, quotas: &[Quota], key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let key = self.key(key);
         let verdict = match memory.take(&key, quotas, ask) {
@@ -297,7 +297,7 @@ impl Limiter {
         };
         let verdict = self.decide(&key, ask).await?;
         self.count(&verdict, ask);
-        // Counted from before the question was sent: the server's answer was no earlier.
+        // Counted from before the question was sent: the server's reply was no earlier.
         if verdict.decided_by == DecidedBy::Server
             && let Some(denial) = Denial::of(least, now, &verdict)
         {
@@ -310,7 +310,7 @@ impl Limiter {
     async fn decide(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let backend = self.0.client.backend();
         match backend.call(&self.0.limit.shape.command(key, ask)).await {
-            Ok(answer) => read(&answer, &self.0.limit.shape, DecidedBy::Server),
+            Ok(reply) => read(&reply, &self.0.limit.shape, DecidedBy::Server),
             Err(error) if error.says_away() => self.decide_away(key, ask, error),
             Err(error) => Err(error),
         }
@@ -320,8 +320,8 @@ impl Limiter {
         match self.0.limit.when_away {
             Away::Closed => Err(error.as_unavailable()),
             Away::Local => {
-                let answer = self.local(&self.0.limit.part.command(key, ask))?;
-                read(&answer, &self.0.limit.part, DecidedBy::Local)
+                let reply = self.local(&self.0.limit.part.command(key, ask))?;
+                read(&reply, &self.0.limit.part, DecidedBy::Local)
             }
             Away::Open => Ok(self.granted_openly(match ask {
                 Ask::Take(cells) | Ask::UpTo(cells) | Ask::Reserve { cells, .. } => cells,
@@ -382,16 +382,16 @@ impl Drop for Forget<'_> {
     }
 }
 
-fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
-    match answer {
+fn read(reply: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
+    match reply {
         Reply::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
         other => Err(Error::Internal(format!("a limit was answered {other:?}"))),
     }
 }
 
 /// The same of a server that was asked by hand.
-pub(crate) fn read_verdict(answer: &Reply, shape: &Shape) -> Result<Verdict, Error> {
-    read(answer, shape, DecidedBy::Server)
+pub(crate) fn read_verdict(reply: &Reply, shape: &Shape) -> Result<Verdict, Error> {
+    read(reply, shape, DecidedBy::Server)
 }
 
 /// `argument` is what the caller calls it.

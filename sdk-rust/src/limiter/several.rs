@@ -102,7 +102,7 @@ impl Client {
         }
         let limits = asks.iter().map(|named| (&named.key[..], named.whole)).collect();
         let verdicts = match self.backend().call(&Command::Mgcra(Mgcra { cost, limits })).await {
-            Ok(answer) => read(&answer, asks.iter().map(|named| named.whole), DecidedBy::Server)?,
+            Ok(reply) => read(&reply, asks.iter().map(|named| named.whole), DecidedBy::Server)?,
             Err(error) if error.says_away() => {
                 let verdicts = decide_away(&asks, cost, error)?;
                 count(&asks, &verdicts);
@@ -171,16 +171,16 @@ fn decide_away(asks: &[Named<'_>], cost: u32, error: Error) -> Result<Verdicts, 
     match mode(Away::Local) {
         Some(named) => {
             let limits = asks.iter().map(|named| (&named.key[..], named.part)).collect();
-            let answer = named.limiter.local(&Command::Mgcra(Mgcra { cost, limits }))?;
-            read(&answer, asks.iter().map(|named| named.part), DecidedBy::Local)
+            let reply = named.limiter.local(&Command::Mgcra(Mgcra { cost, limits }))?;
+            read(&reply, asks.iter().map(|named| named.part), DecidedBy::Local)
         }
         None => Ok(Verdicts::alone(asks[0].limiter.granted_openly(cost), None)),
     }
 }
 
-fn read(answer: &Reply, quotas: impl Iterator<Item = Quota>, decided_by: DecidedBy) -> Result<Verdicts, Error> {
-    let Reply::Limits(LimitsReply { granted, refused_by, keys }) = answer else {
-        return Err(Error::Internal(format!("several limits were answered {answer:?}")));
+fn read(reply: &Reply, quotas: impl Iterator<Item = Quota>, decided_by: DecidedBy) -> Result<Verdicts, Error> {
+    let Reply::Limits(LimitsReply { granted, refused_by, keys }) = reply else {
+        return Err(Error::Internal(format!("several limits were answered {reply:?}")));
     };
     let rate = |quota: Quota| (quota.limit(), Duration::from_micros(quota.period().as_us().unsigned_abs()));
     let one = |(numbers, quota)| Verdict::of_one(*granted, numbers, rate(quota), decided_by);

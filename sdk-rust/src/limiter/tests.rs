@@ -1,4 +1,4 @@
-//! What a limiter says to a server, when it says nothing, and what it does while nobody answers.
+//! What a limiter says to a server, when it says nothing, and what it does while nobody replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::{DecidedBy, Limit, Limiter};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
-use crate::backend::scripted::{Answering, Scripted};
+use crate::backend::scripted::{Replying, Scripted};
 use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::{Code, Error};
@@ -35,10 +35,10 @@ impl Server {
     fn shared_by(instances: u32) -> Self {
         let (clock, scripted, is_away) = (Clock::driven(), Scripted::new(), Arc::new(Mutex::new(false)));
         let (memory, line) = (Memory::new(clock.clone()), Arc::clone(&is_away));
-        let answer = move |command: &resil_wire::command::Command<'_>| {
+        let reply = move |command: &resil_wire::command::Command<'_>| {
             if *line.lock() { Err(GONE) } else { memory.call(command) }
         };
-        scripted.lines.lock().by = Some(Answering(Box::new(answer)));
+        scripted.lines.lock().by = Some(Replying(Box::new(reply)));
         let options = ConnectSettings::new("memory://").clock(clock.clone()).instances(instances);
         let client = Client::with_backend(Backend::Scripted(scripted.clone()), options);
         Self { scripted, is_away, clock, client }
@@ -69,7 +69,7 @@ async fn let_tasks_run() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_state_is_tagged_with_the_callers_key() {
+async fn a_states_key_is_tagged_with_the_callers_key() {
     let server = Server::new();
     server.limiter(Limit::per_second(5).burst(9)).check_n("alice", 2).await.unwrap();
     let asked = server.scripted.lines.lock().asked[0].join(&b' ');
@@ -81,7 +81,7 @@ async fn the_key_of_a_state_is_tagged_with_the_callers_key() {
 }
 
 #[tokio::test]
-async fn a_denied_key_is_not_asked_again_until_its_time_is_over() {
+async fn a_denied_key_is_not_asked_until_its_time() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_second(2));
     for remaining in [1, 0] {
@@ -104,7 +104,7 @@ async fn a_denied_key_is_not_asked_again_until_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn under_a_limit_per_day_the_server_is_asked_again_after_ten_seconds() {
+async fn under_a_daily_limit_the_server_is_asked_after_seconds() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_day(1));
     limiter.acquire("k").await.unwrap();
@@ -121,7 +121,7 @@ async fn under_a_limit_per_day_the_server_is_asked_again_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_denial_of_five_cells_does_not_deny_one_and_what_can_never_be_is_said() {
+async fn a_denial_of_five_cells_does_not_deny_one() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_second(5));
     assert!(limiter.check("k").await.unwrap().is_granted());
@@ -135,7 +135,7 @@ async fn a_denial_of_five_cells_does_not_deny_one_and_what_can_never_be_is_said(
 }
 
 #[tokio::test]
-async fn a_refund_through_any_limiter_of_the_client_ends_a_denial() {
+async fn a_refund_through_any_limiter_ends_a_denial() {
     let server = Server::new();
     let (one, other) = (server.limiter(Limit::per_second(1)), server.limiter(Limit::per_second(1)));
     one.acquire("k").await.unwrap();
@@ -145,7 +145,7 @@ async fn a_refund_through_any_limiter_of_the_client_ends_a_denial() {
 }
 
 #[tokio::test]
-async fn a_refund_that_overtakes_the_reply_of_a_denial_ends_it_too() {
+async fn a_refund_that_overtakes_a_denial_ends_it_too() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_second(1));
     limiter.acquire("k").await.unwrap();
@@ -164,7 +164,7 @@ async fn a_refund_that_overtakes_the_reply_of_a_denial_ends_it_too() {
 }
 
 #[tokio::test]
-async fn as_many_as_there_are_can_be_had_and_looking_takes_none() {
+async fn all_there_are_can_be_had_and_looking_is_free() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_second(5));
     assert_eq!(limiter.peek("k").await.unwrap().granted, 5);
@@ -188,7 +188,7 @@ async fn all_tiers_grant_or_none_does() {
 }
 
 #[tokio::test]
-async fn an_exact_window_never_grants_more_than_its_limit_in_any_period() {
+async fn an_exact_window_never_exceeds_its_limit_in_any_period() {
     let server = Server::new();
     let limiter = server.limiter(Limit::window(2, SECOND));
     limiter.acquire("k").await.unwrap();
@@ -260,7 +260,7 @@ async fn a_caller_that_stops_waiting_gives_its_turn_back() {
 }
 
 #[tokio::test]
-async fn while_the_server_is_away_each_mode_does_what_it_says() {
+async fn each_mode_keeps_its_promise_while_the_server_is_away() {
     let server = Server::shared_by(2);
     let limiter = |name, away| server.client.limiter(name, Limit::per_second(4).when_away(away)).unwrap();
     let (open, closed) = (limiter("open", Away::Open), limiter("closed", Away::Closed));

@@ -46,7 +46,7 @@ impl Limiter {
         }
         let key = self.key(key);
         let (limiter, own_key) = (self.clone(), key.clone());
-        // A booking that is dropped before its answer is there would otherwise never be given back.
+        // A booking that is dropped before its reply is there would otherwise never be given back.
         let booking = Finishing::new(&self.0.client, async move {
             let verdict = limiter.decide(&own_key, Ask::Reserve { cells: cost, within: ahead }).await?;
             Ok::<_, Error>(Booking { limiter, key: own_key, cost, verdict, is_used: false })

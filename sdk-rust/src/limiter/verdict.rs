@@ -57,7 +57,7 @@ pub struct Verdict {
     pub capacity: u32,
     /// What is left there. Not known to be more than this if nobody was asked.
     pub remaining: u32,
-    /// How long until what was refused can be had, by who is alone; zero if nothing was refused. `None`: never, it costs
+    /// How long until what was refused can be had, by a caller that is alone; zero if nothing was refused. `None`: never, it costs
     /// more than the limit holds.
     #[serde(with = "span_text::optional")]
     pub retry_after: Option<Duration>,
@@ -109,7 +109,7 @@ impl Verdict {
         }
     }
 
-    /// What was answered to who asked for a limit of this `shape`.
+    /// What was answered to a caller that asked for a limit of this `shape`.
     pub(super) fn read(reply: &LimitReply, shape: &Shape, decided_by: DecidedBy) -> Self {
         // The numbers of the reply are those of the first tier that has them: of equals the first one binds.
         let binding = reply.tiers.iter().position(|tier| *tier == reply.binding).unwrap_or(0);

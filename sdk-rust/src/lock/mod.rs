@@ -256,7 +256,7 @@ impl Lock {
     }
 
     /// Runs `function` while the lock is held, and releases it in every case. When the lock is lost the function is
-    /// dropped, at its next await, and the answer is [`Error::LockLost`]; one that has finished has finished.
+    /// dropped, at its next await, and the reply is [`Error::LockLost`]; one that has finished has finished.
     pub async fn with_lock<T, E, F, R>(&self, function: F) -> Result<T, Failure<E>>
     where
         F: FnOnce(Held) -> R,

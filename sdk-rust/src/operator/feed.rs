@@ -59,7 +59,7 @@ impl Operator {
             Backend::Memory(memory) => {
                 let (sender, messages) = mpsc::channel(UNREAD_MAX);
                 // A feed that is full is closed: its reader begins anew, and knows that something was lost.
-                let hear = move |told: &MemoryEvent| sender.try_send(message(told)).is_ok();
+                let hear = move |event: &MemoryEvent| sender.try_send(message(event)).is_ok();
                 memory.hear_everything(Arc::new(hear));
                 Ok(EventFeed(FeedSource::Memory { messages, says: Some(ServerMessage::Listening) }))
             }
@@ -69,8 +69,8 @@ impl Operator {
 }
 
 /// As a server writes it.
-fn message(told: &MemoryEvent) -> Vec<u8> {
-    let json = match told {
+fn message(event: &MemoryEvent) -> Vec<u8> {
+    let json = match event {
         MemoryEvent::Moved { key, transition } => {
             let BreakerTransition { previous, new, previous_generation, generation, reason } = *transition;
             json!({

@@ -173,7 +173,7 @@ fn odd(what: &str, reply: &Reply) -> Error {
 }
 
 impl Operator {
-    /// Goes on without nodes of a cluster that do not answer, and remembers them: lists, rankings and INFO are those of the others. Make a new
+    /// Goes on without nodes of a cluster that do not reply, and remembers them: lists, rankings and INFO are those of the others. Make a new
     /// one for each look.
     #[must_use]
     pub fn without_lost_nodes(self) -> Self {
@@ -184,7 +184,7 @@ impl Operator {
         this
     }
 
-    /// The nodes that did not answer, as `host:port`, and why: see [`without_lost_nodes`](Self::without_lost_nodes).
+    /// The nodes that did not reply, as `host:port`, and why: see [`without_lost_nodes`](Self::without_lost_nodes).
     pub fn lost_nodes(&self) -> Vec<(String, String)> {
         #[cfg(feature = "redis")]
         let lost = self.lost.as_ref().map(|lost| lost.all()).unwrap_or_default();

@@ -218,7 +218,7 @@ impl PolicyWatch {
     pub async fn next(&mut self) -> Option<PolicyEvent> {
         let closing = self.client.inner().closing.clone();
         loop {
-            self.take_news();
+            self.take_changes();
             if closing.is_cancelled() {
                 return None;
             }
@@ -248,7 +248,7 @@ impl PolicyWatch {
         }
     }
 
-    fn take_news(&mut self) {
+    fn take_changes(&mut self) {
         loop {
             let Some(PolicyMessage { key, seen, action }) = self.inbox.heard.lock().messages.pop_front() else {
                 return;

@@ -21,8 +21,8 @@
 //! use resil::policy::LocalBulkhead;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let bulkhead = LocalBulkhead::new("orders", 10, 100)?;
-//! let answer = bulkhead.call(|| async { Ok::<_, std::io::Error>("hello") }).await;
-//! assert_eq!(answer.unwrap(), "hello");
+//! let result = bulkhead.call(|| async { Ok::<_, std::io::Error>("hello") }).await;
+//! assert_eq!(result.unwrap(), "hello");
 //! assert_eq!(bulkhead.metrics().completed, 1);
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
@@ -80,7 +80,7 @@ pub struct PartitionSettings {
 }
 
 impl Default for BulkheadSettings {
-    /// 25 calls, no line.
+    /// 25 calls, no queue.
     fn default() -> Self {
         let (max_wait, partitions) = (Duration::from_secs(5), BTreeMap::new());
         Self { max_concurrent_calls: 25, max_queue: 0, max_wait, partitions, adaptive: None }
@@ -414,7 +414,7 @@ struct QueuedCall<'a> {
 }
 
 impl<'a> QueuedCall<'a> {
-    /// Not if a place is free: that is given instead. Nor if the line is full.
+    /// Not if a place is free: that is given instead. Nor if the queue is full.
     fn join(compartment: &'a Arc<Compartment>) -> Result<Self, Option<BulkheadPermit>> {
         let mut places = compartment.places.lock();
         if places.active < places.limit {

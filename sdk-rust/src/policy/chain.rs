@@ -29,8 +29,8 @@
 //!     .retry(&RetrySettings::default())
 //!     .breaker(client.breaker("payments", BreakerSettings::new())?)
 //!     .build()?;
-//! let answer = payments.call(retry_all, || async { Ok::<_, std::io::Error>("paid") }).await;
-//! assert_eq!(answer.unwrap(), "paid");
+//! let result = payments.call(retry_all, || async { Ok::<_, std::io::Error>("paid") }).await;
+//! assert_eq!(result.unwrap(), "paid");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
@@ -231,7 +231,7 @@ impl Policy {
         arrival.end(outcome)
     }
 
-    /// As [`call_with`](Self::call_with); if that fails, `fallback` answers. It is outside of all stages, also of the deadline.
+    /// As [`call_with`](Self::call_with); if that fails, `fallback` takes its place. It is outside of all stages, also of the deadline.
     pub async fn call_or<T: 'static, E: 'static, Fut>(
         &self,
         fallback: &Fallback<T, E>,

@@ -1,4 +1,4 @@
-//! Fallback: another answer in place of a failure.
+//! Fallback: another result in place of a failure.
 //!
 //! A value, a function of the failure, or an asynchronous function of it that may fail itself. By default it applies to every
 //! failure but bad settings and arguments (`INVALID_*`): those are mistakes to be seen, not weather to be hidden.
@@ -8,8 +8,8 @@
 //! use resil::policy::Fallback;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let prices = Fallback::value(vec![0]);
-//! let answer = prices.call(|| async { Err::<Vec<u32>, _>("down") }).await;
-//! assert_eq!(answer, Ok(vec![0]));
+//! let result = prices.call(|| async { Err::<Vec<u32>, _>("down") }).await;
+//! assert_eq!(result, Ok(vec![0]));
 //! # });
 //! ```
 
@@ -23,10 +23,10 @@ use metrics::Counter;
 use crate::error::{Code, Failure};
 use crate::telemetry;
 
-type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, Failure<E>>> + Send>>;
+type Reply<T, E> = Pin<Box<dyn Future<Output = Result<T, Failure<E>>> + Send>>;
 type Function<T, E> = Arc<dyn Fn(Failure<E>) -> Result<T, Failure<E>> + Send + Sync>;
 type Predicate<E> = Arc<dyn Fn(&Failure<E>) -> bool + Send + Sync>;
-type AsyncFunction<T, E> = Arc<dyn Fn(Failure<E>) -> Answer<T, E> + Send + Sync>;
+type AsyncFunction<T, E> = Arc<dyn Fn(Failure<E>) -> Reply<T, E> + Send + Sync>;
 
 /// The policy. Cheap to clone.
 pub struct Fallback<T, E> {
@@ -70,7 +70,7 @@ impl<T: 'static, E: 'static> Fallback<T, E> {
         Self { instead, applies: Arc::new(all_but_invalid), name, used }
     }
 
-    /// Always the same answer.
+    /// Always the same result.
     pub fn value(value: T) -> Self
     where
         T: Clone + Send + Sync,
@@ -78,12 +78,12 @@ impl<T: 'static, E: 'static> Fallback<T, E> {
         Self::function(move |_| value.clone())
     }
 
-    /// An answer made of the failure.
+    /// A result made of the failure.
     pub fn function(function: impl Fn(&Failure<E>) -> T + Send + Sync + 'static) -> Self {
         Self::new(Instead::Function(Arc::new(move |failure| Ok(function(&failure)))))
     }
 
-    /// An answer that takes time to make, and may fail in turn. The function gets the failure that it stands in for: return that to
+    /// A result that takes time to make, and may fail in turn. The function gets the failure that it stands in for: return that to
     /// keep it, or keep it as the source of an error of your own ([`Failure`] is an [`std::error::Error`]), so that both are seen.
     pub fn async_function<Fut>(function: impl Fn(Failure<E>) -> Fut + Send + Sync + 'static) -> Self
     where
@@ -105,7 +105,7 @@ impl<T: 'static, E: 'static> Fallback<T, E> {
         self
     }
 
-    /// Runs `operation`; if it fails, answers in its place.
+    /// Runs `operation`; if it fails, returns something in its place.
     pub async fn call<Fut>(&self, operation: impl FnOnce() -> Fut) -> Result<T, Failure<E>>
     where
         Fut: Future<Output = Result<T, E>>,

@@ -1,4 +1,4 @@
-//! Hedging: if the answer is late, ask a second time and take the first answer.
+//! Hedging: if the result is late, ask a second time and take the first result.
 //!
 //! Only for calls that may be made twice, and only against slowness that strikes at random: it cuts the tail, and costs
 //! load. Everything happens in the caller's own task; nothing is spawned.
@@ -12,7 +12,7 @@
 //! - Extra load is limited by a budget. A hedge that is not granted is not made; those under way are not touched.
 //!
 //! # Failures
-//! An error that the classifier calls permanent (or to be ignored) is the answer: it is returned at once. One that may go away lets
+//! An error that the classifier calls permanent (or to be ignored) is the result: it is returned at once. One that may go away lets
 //! the others go on; if no other is under way it is returned at once, as a fresh attempt is for retry to make. If all
 //! fail, the first failure is returned: it is the one a call without hedging would most likely have got.
 //!
@@ -20,8 +20,8 @@
 //! use resil::policy::{Hedge, HedgeSettings, retry_all};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let hedge = Hedge::new(&HedgeSettings::default())?;
-//! let answer = hedge.call(retry_all, || async { Ok::<_, std::io::Error>("hello") }).await;
-//! assert_eq!(answer.unwrap(), "hello");
+//! let result = hedge.call(retry_all, || async { Ok::<_, std::io::Error>("hello") }).await;
+//! assert_eq!(result.unwrap(), "hello");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
@@ -50,7 +50,7 @@ use crate::telemetry::{self, Event, Interest, emit};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HedgeSettings {
-    /// How long the answer may take before another call is made: 1 us to 5 min. With a percentile, only until it is known.
+    /// How long the result may take before another call is made: 1 us to 5 min. With a percentile, only until it is known.
     #[serde(with = "span_text")]
     pub hedging_delay: Duration,
     /// Wait for this percentile of the recent latencies instead: from 1 to 99.99.
@@ -161,13 +161,13 @@ impl Hedge {
         &self.0.settings
     }
 
-    /// How long an answer may take now before another call is made.
+    /// How long a result may take now before another call is made.
     pub fn delay(&self) -> Duration {
         let known = self.0.latencies.as_ref().and_then(|latencies| latencies.quantile());
         known.unwrap_or(self.0.settings.hedging_delay)
     }
 
-    /// Runs `operation`, and again beside it if the answer is late.
+    /// Runs `operation`, and again beside it if the result is late.
     pub async fn call<T, E, Fut>(
         &self,
         classify: impl Classify<E>,

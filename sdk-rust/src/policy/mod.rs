@@ -17,10 +17,10 @@
 //! let retry = Retry::new(&RetrySettings::default())?;
 //! let bulkhead = LocalBulkhead::new("orders", 10, 0)?;
 //! let timeout = Timeout::attempt(Duration::from_millis(250))?;
-//! let answer = retry
+//! let result = retry
 //!     .around(retry_all, || bulkhead.around(|| timeout.call(|| async { Ok::<_, std::io::Error>("hello") })))
 //!     .await;
-//! assert_eq!(answer.unwrap(), "hello");
+//! assert_eq!(result.unwrap(), "hello");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 //!
@@ -28,10 +28,10 @@
 //! | policy | against | not for |
 //! | --- | --- | --- |
 //! | [`Retry`] | failures that go away by themselves | calls that must not happen twice, unless idempotent |
-//! | [`Timeout`] | answers that never come | bounding work that blocks its thread |
+//! | [`Timeout`] | results that never come | bounding work that blocks its thread |
 //! | [`Hedge`] | a slow few among the fast many | a service that is slow because it is overloaded |
 //! | [`LocalBulkhead`] | one dependency taking every task | limits of a whole fleet: that is the shared one |
-//! | [`Fallback`] | having no answer at all | hiding mistakes |
+//! | [`Fallback`] | having no result at all | hiding mistakes |
 //!
 //! [`Policy`] is all of them, and what a fleet shares, as one call; from the outside in: fallback, total timeout, shed, idempotent run,
 //! retry, hedge, breaker, rate limit, bulkhead, attempt timeout. [`PolicyFile`] reads policies from JSON and YAML.

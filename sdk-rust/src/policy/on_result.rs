@@ -1,4 +1,4 @@
-//! Results that are failures: a 503 that came as an answer, not as an error.
+//! Results that are failures: a 503 that came as a result, not as an error.
 //!
 //! A judge says which results are failures, and of what [`Class`]. Policies see those as errors: retried, or counted against what was
 //! called. In the end a result is a result again: when all attempts are used up, the last one is returned as it came.

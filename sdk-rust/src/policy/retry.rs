@@ -17,9 +17,9 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let retry = Retry::new(&RetrySettings { max_attempts: 3, ..RetrySettings::default() })?;
 //! let classify = |status: &u16| if *status >= 500 { Class::Retry } else { Class::Permanent };
-//! let mut answers = [Err(503), Ok("hello")].into_iter();
-//! let answer = retry.call(classify, || std::future::ready(answers.next().unwrap())).await;
-//! assert_eq!(answer, Ok("hello"));
+//! let mut results = [Err(503), Ok("hello")].into_iter();
+//! let result = retry.call(classify, || std::future::ready(results.next().unwrap())).await;
+//! assert_eq!(result, Ok("hello"));
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 

@@ -23,7 +23,7 @@ const ODD: [(Stage, Stage, &str); 12] = [
     (Stage::RateLimit, Stage::Breaker, "calls that an open circuit refuses use up the limit"),
     (Stage::Bulkhead, Stage::Breaker, "calls that an open circuit refuses take places"),
     (Stage::SharedBulkhead, Stage::Breaker, "calls that an open circuit refuses take places of the fleet"),
-    (Stage::SharedBulkhead, Stage::Bulkhead, "a place of the fleet is held while the call waits in line here"),
+    (Stage::SharedBulkhead, Stage::Bulkhead, "a place of the fleet is held while the call waits in the queue here"),
 ];
 
 /// What is odd about `order`, which names only stages that are there.
@@ -45,7 +45,7 @@ pub(super) fn warnings(order: &[Stage]) -> Vec<String> {
         && at(Stage::Attempt).is_none()
         && at(Stage::Total).is_none()
     {
-        odd.push("hedge has no timeout: an answer that never comes is waited for by all its calls".to_owned());
+        odd.push("hedge has no timeout: a result that never comes is waited for by all its calls".to_owned());
     }
     odd
 }

@@ -9,7 +9,7 @@
 //! 5. The connections close.
 //!
 //! Steps 3 to 5 get as long as one command may take, each, and calls that were cut off a quarter of a second to drop what they have: with
-//! a server that does not answer, a shutdown takes its deadline, that, and three command timeouts, and not longer. Once begun it goes on by
+//! a server that does not reply, a shutdown takes its deadline, that, and three command timeouts, and not longer. Once begun it goes on by
 //! itself, even if nobody waits for it any more. Calling it again waits for the same end; a shorter deadline brings it forward, a longer one changes nothing.
 //!
 //! # What is in flight
@@ -111,8 +111,8 @@ impl Client {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// let client = resil::connect("memory://").await?;
-    /// let answer = client.in_flight(async { 6 * 7 }).await?;
-    /// assert_eq!(answer, 42);
+    /// let reply = client.in_flight(async { 6 * 7 }).await?;
+    /// assert_eq!(reply, 42);
     /// # Ok::<(), resil::Error>(()) }).unwrap();
     /// ```
     pub async fn in_flight<F: Future>(&self, future: F) -> Result<F::Output, Error> {

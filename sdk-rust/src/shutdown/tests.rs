@@ -38,7 +38,7 @@ async fn calls_end_before_watchdogs_stop_and_before_anything_is_released() {
 }
 
 #[tokio::test]
-async fn a_watchdog_that_does_not_stop_is_counted_and_not_waited_for() {
+async fn a_watchdog_that_does_not_stop_is_not_waited_for() {
     let (client, clock) = driven().await;
     client.inner().tasks.spawn(std::future::pending::<()>());
     let ending = tokio::spawn({

@@ -87,7 +87,7 @@ impl CallEnding {
 /// A call that somebody watches.
 pub(crate) struct CallWatch {
     span: Span,
-    told: Option<CallNotes>,
+    notes: Option<CallNotes>,
     is_over: bool,
 }
 
@@ -133,7 +133,7 @@ impl CallWatch {
             Limiter "resil.limiter", Breaker "resil.breaker", Lock "resil.lock", Bulkhead "resil.bulkhead",
             SharedBulkhead "resil.shared_bulkhead", Idempotency "resil.idempotency", Cache "resil.cache",
             DeadLetters "resil.dead_letters", Policy "resil.policy", Worker "resil.worker");
-        let told = is_wanted(Interest::Calls).then(|| CallNotes {
+        let notes = is_wanted(Interest::Calls).then(|| CallNotes {
             primitive,
             name: Arc::clone(name),
             operation,
@@ -141,14 +141,14 @@ impl CallWatch {
             parent: correlation::current(),
             home: None,
         });
-        (told.is_some() || !span.is_disabled()).then_some(Self { span, told, is_over: false })
+        (notes.is_some() || !span.is_disabled()).then_some(Self { span, notes, is_over: false })
     }
 
     /// Its client has this home, and it may be made on any thread. `parent` is the context it belongs to.
     pub fn of_background(mut self, home: Home, parent: Option<&str>) -> Self {
-        if let Some(told) = &mut self.told {
-            told.home = home;
-            told.parent = parent.map(Arc::from).or_else(|| told.parent.take());
+        if let Some(notes) = &mut self.notes {
+            notes.home = home;
+            notes.parent = parent.map(Arc::from).or_else(|| notes.parent.take());
         }
         self
     }
@@ -185,7 +185,7 @@ impl CallWatch {
             self.span.record("otel.status_code", "ERROR");
             self.span.record("error.type", error.map_or("error", Code::text));
         }
-        if let Some(CallNotes { primitive, name, operation, began, parent, home }) = self.told.take() {
+        if let Some(CallNotes { primitive, name, operation, began, parent, home }) = self.notes.take() {
             // One clock for both ends: to read it is most of what a span costs.
             let took = began.elapsed().unwrap_or_default();
             emit(Interest::Calls, home, || {

@@ -178,7 +178,7 @@ pub fn subscribe(interest: Interest, listen: impl Fn(&Event) + Send + Sync + 'st
     subscribe_at_home(interest, move |event, _| listen(event))
 }
 
-/// The same, told also the home that the client of the event was given, if it has one.
+/// The same, with the home also that the client of the event was given, if it has one.
 #[doc(hidden)]
 pub fn subscribe_at_home(
     interest: Interest,
@@ -220,12 +220,12 @@ fn tell(event: &Event, home: Home) {
         if listener.is_removed.load(Ordering::Acquire) {
             continue;
         }
-        let told = catch_unwind(AssertUnwindSafe(|| (listener.listen)(event, home)));
-        if let Err(panic) = told {
+        let notified = catch_unwind(AssertUnwindSafe(|| (listener.listen)(event, home)));
+        if let Err(panic) = notified {
             // Its text may be anything; the process's panic hook has shown it.
             drop(panic_text(panic));
             if !listener.has_panicked.swap(true, Ordering::Relaxed) {
-                tracing::error!("a hook panicked; what it was told of goes on");
+                tracing::error!("a hook panicked; what it was notified of goes on");
             }
         }
     }

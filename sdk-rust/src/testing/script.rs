@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use resil_wire::command::{Command, Reply as WireReply};
 use resil_wire::reply::Value;
 
-use crate::backend::scripted::{Answering, Scripted};
+use crate::backend::scripted::{Replying, Scripted};
 use crate::backend::{Backend, Reach};
 use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
@@ -105,7 +105,7 @@ impl Script {
             let line = script.lock().pop_front();
             read(command, line.unwrap_or(Err(Error::BackendUnavailable("the script is over")))?)
         };
-        server.lines.lock().by = Some(Answering(Box::new(next)));
+        server.lines.lock().by = Some(Replying(Box::new(next)));
         Self { server, lines, clock: Clock::system() }
     }
 

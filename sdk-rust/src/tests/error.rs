@@ -9,7 +9,7 @@ fn the_table_is_in_the_order_of_the_codes() {
 }
 
 #[test]
-fn a_failure_may_be_retried_if_its_code_says_so_and_never_because_of_the_calls_own_error() {
+fn a_failures_code_alone_says_whether_to_retry() {
     let open = || Error::CircuitOpen { name: "bank".into(), retry_after: Some(Duration::from_secs(3)) };
     let (own, refused) = (Failure::Inner("broken"), Failure::<&str>::Resil(open()));
     let exhausted: Failure<&str> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Resil(open())) };

@@ -10,7 +10,7 @@ use resil_wire::command::Command;
 
 use super::PENDING_MAX;
 use crate::backend::memory::Memory;
-use crate::backend::scripted::{Answering, Scripted};
+use crate::backend::scripted::{Replying, Scripted};
 use crate::backend::{Backend, Reach};
 use crate::cache::CacheSettings;
 use crate::client::{Client, ConnectSettings, WeakClient};
@@ -71,7 +71,7 @@ impl Scene {
                 Err(_) => server.call(command),
             }
         };
-        script.lines.lock().by = Some(Answering(Box::new(respond)));
+        script.lines.lock().by = Some(Replying(Box::new(respond)));
         script.lines.lock().connection = Some(7);
         let options = || ConnectSettings::new("memory://").clock(clock.clone());
         let client = Some(Client::with_backend(Backend::Scripted(script.clone()), options()));
@@ -132,7 +132,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_message_given_to_nobody_goes_back_however_often_that_fails() {
+async fn a_message_given_to_nobody_is_returned_despite_failures() {
     let scene = Scene::new();
     scene.has_letters(1).await;
     scene.deaf.store(9, SeqCst);
@@ -158,7 +158,7 @@ async fn a_return_of_messages_is_said_until_the_server_replies() {
 }
 
 #[tokio::test]
-async fn a_lead_given_to_nobody_is_given_up_however_often_that_fails() {
+async fn a_lead_given_to_nobody_is_abandoned_despite_failures() {
     let scene = Scene::new();
     let settings = || CacheSettings::new().lease(DAY).load_timeout(Duration::from_secs(1)).when_away(Away::Closed);
     let users = scene.client.as_ref().unwrap().cached("user", settings()).unwrap();
@@ -184,7 +184,7 @@ async fn a_lead_given_to_nobody_is_given_up_however_often_that_fails() {
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_is_asked_by_one_at_a_time() {
+async fn a_server_in_trouble_is_asked_singly() {
     const LOST: usize = PENDING_MAX + 200;
     let scene = Scene::new();
     scene.has_letters(LOST as u32).await;
@@ -206,7 +206,7 @@ async fn a_server_in_trouble_is_asked_by_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_connection_that_fell_silent_is_told_when_it_speaks_again() {
+async fn a_connection_that_fell_silent_learns_when_it_speaks_again() {
     let scene = Scene::new();
     scene.has_letters(1).await;
     scene.deaf.store(u32::MAX, SeqCst);
@@ -222,7 +222,7 @@ async fn a_connection_that_fell_silent_is_told_when_it_speaks_again() {
 }
 
 #[tokio::test]
-async fn what_hung_on_a_connection_that_was_replaced_is_not_insisted_on() {
+async fn what_hung_on_a_replaced_connection_is_not_insisted_on() {
     let scene = Scene::new();
     scene.has_letters(1).await;
     scene.deaf.store(u32::MAX, SeqCst);

@@ -9,14 +9,14 @@ impl Drop for Spiteful {
 }
 
 #[tokio::test]
-async fn a_payload_that_panics_when_it_is_dropped_is_still_one_panic() {
+async fn a_payload_that_panics_when_dropped_is_one_panic() {
     let never = CancellationToken::new();
     let ended = run(&never, || async { std::panic::panic_any(Spiteful) }).await;
     assert!(matches!(ended, Ended::<()>::Panicked(text) if text == "no text"));
 }
 
 #[tokio::test]
-async fn a_future_that_panics_when_it_is_cancelled_is_a_panic_too() {
+async fn a_future_that_panics_when_cancelled_is_a_panic() {
     let cancel = CancellationToken::new();
     let held = Spiteful;
     let running = run(&cancel, || async move {

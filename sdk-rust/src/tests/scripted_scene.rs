@@ -1,4 +1,4 @@
-//! For tests of what the SDK makes of each answer: a script plays the server, and the clock is driven.
+//! For tests of what the SDK makes of each reply: a script plays the server, and the clock is driven.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::error::Error;
 
 const STEP: Duration = Duration::from_millis(100);
 
-pub(crate) fn scripted(answers: impl IntoIterator<Item = Result<Reply, Error>>) -> (Clock, Scripted, Client) {
+pub(crate) fn scripted(replies: impl IntoIterator<Item = Result<Reply, Error>>) -> (Clock, Scripted, Client) {
     let (clock, script) = (Clock::driven(), Scripted::new());
-    script.lines.lock().answers.extend(answers);
+    script.lines.lock().replies.extend(replies);
     let options = ConnectSettings::new("memory://").clock(clock.clone());
     let client = Client::with_backend(Backend::Scripted(script.clone()), options);
     (clock, script, client)

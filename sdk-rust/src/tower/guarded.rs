@@ -78,7 +78,7 @@ impl<G, N> GuardLayer<G, N> {
 }
 
 /// `constructors!([parameters] Guard, "what more there is to say", (argument: Type, ...) => guard)`: the two of a layer. A closure that
-/// is told requests has its bound at the end: `, <Req> where K: Fn(&Req) -> ...`.
+/// judges requests has its bound at the end: `, <Req> where K: Fn(&Req) -> ...`.
 macro_rules! constructors {
     (
         [$($own:ident),*] $guard:ty, $note:literal, ($($argument:ident: $type:ty),*) => $made:expr
@@ -147,13 +147,13 @@ where
     }
 }
 
-/// Makes the service ready and calls it. It is gone before the answer is waited for: whatever readiness reserved is the
+/// Makes the service ready and calls it. It is gone before the response is waited for: whatever readiness reserved is the
 /// call's alone.
 pub(crate) async fn call_ready<S: Service<Req>, Req>(mut service: S, request: Req) -> Result<S::Response, S::Error> {
     poll_fn(|context| service.poll_ready(context)).await?;
-    let answer = service.call(request);
+    let reply = service.call(request);
     drop(service);
-    answer.await
+    reply.await
 }
 
 pub(super) async fn ask<N, S, Req>(service: S, request: Req) -> Result<S::Response, Failure<N::Own>>

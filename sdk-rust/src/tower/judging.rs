@@ -1,6 +1,6 @@
 //! Policies that judge how a call came out: retry, hedge, breaker, and a whole policy. Requests are cloned, one for each attempt.
 //!
-//! They judge errors. An answer that is judged bad travels through them as one ([`Unfit`]), and comes out as the answer it is.
+//! They judge errors. A response that is judged bad travels through them as one ([`Unfit`]), and comes out as the response it is.
 
 use std::marker::PhantomData;
 
@@ -15,10 +15,10 @@ use crate::policy::{CallSettings, Class, Classify, Hedge, Policy, Retry, Unfit, 
 /// The same request again, later, while that makes sense.
 pub type RetryLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Retry, C, R>, N>;
 
-/// If the answer is late, the same request once more; the first answer is taken, and the other call dropped.
+/// If the response is late, the same request once more; the first response is taken, and the other call dropped.
 pub type HedgeLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Hedge, C, R>, N>;
 
-/// No calls while the circuit is open. The breaker is asked before the service is: an open circuit answers also for a service
+/// No calls while the circuit is open. The breaker is asked before the service is: an open circuit responds also for a service
 /// that is not ready.
 pub type BreakerLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Breaker, C, R>, N>;
 
@@ -26,7 +26,7 @@ pub type BreakerLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Ju
 pub type PolicyLayer<C, R = EveryResponseIsGood, O = SameForAll, N = Innermost> =
     GuardLayer<Judging<Policy, C, R, O>, N>;
 
-/// A policy `P`, and who judges for it: errors, answers, and what is particular to a request.
+/// A policy `P`, and what judges for it: errors, responses, and what is particular to a request.
 #[derive(Debug, Clone)]
 pub struct Judging<P, C, R = EveryResponseIsGood, O = SameForAll> {
     policy: P,
@@ -35,7 +35,7 @@ pub struct Judging<P, C, R = EveryResponseIsGood, O = SameForAll> {
     settings: O,
 }
 
-/// Says which answers are failures. Every `Fn(&Response) -> Option<Class>` does; `None` is a good answer. Write the type
+/// Says which responses are failures. Every `Fn(&Response) -> Option<Class>` does; `None` is a good response. Write the type
 /// of a closure's argument.
 pub trait ClassifyResponse<Res> {
     fn classify_response(&self, response: &Res) -> Option<Class>;
@@ -47,7 +47,7 @@ impl<Res, F: Fn(&Res) -> Option<Class>> ClassifyResponse<Res> for F {
     }
 }
 
-/// What answers are unless somebody says otherwise.
+/// What responses are unless the caller says otherwise.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EveryResponseIsGood;
 
@@ -85,7 +85,7 @@ constructors!(
 );
 
 impl<P, C, R, O, N> GuardLayer<Judging<P, C, R, O>, N> {
-    /// Which answers are failures, too: `|response: &Response| Option<Class>`.
+    /// Which responses are failures, too: `|response: &Response| Option<Class>`.
     pub fn classify_response<Res, F>(self, responses: F) -> GuardLayer<Judging<P, C, F, O>, N>
     where
         F: Fn(&Res) -> Option<Class>,
@@ -150,7 +150,7 @@ again!(Retry: |retry, _settings, classify, call| retry.around(classify, call));
 again!(Hedge: |hedge, _settings, classify, call| hedge.around(classify, call));
 again!(Policy: |policy, settings, classify, call| policy.around_with(settings, classify, call));
 
-/// Calls the service; an answer that is judged bad is an error until it is settled.
+/// Calls the service; a response that is judged bad is an error until it is settled.
 async fn ask_judged<N, S, Req>(
     judge: &impl ClassifyResponse<S::Response>,
     service: S,

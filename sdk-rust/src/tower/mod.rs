@@ -23,8 +23,8 @@
 //! So failures never nest. `around` over a service with errors of its own does not compile.
 //!
 //! # What is promised
-//! - They are always ready. What a policy refuses, it refuses in the answer to the call: an error of readiness would end a
-//!   [`Buffer`](https://docs.rs/tower/latest/tower/buffer/index.html) for good. An open circuit or a full bulkhead answers at once, even if
+//! - They are always ready. What a policy refuses, it refuses in the response to the call: an error of readiness would end a
+//!   [`Buffer`](https://docs.rs/tower/latest/tower/buffer/index.html) for good. An open circuit or a full bulkhead responds at once, even if
 //!   the service below is not ready and never will be.
 //! - The service below is made ready within the call, inside of the policy: waiting for it counts against a timeout, its error of
 //!   readiness is a failure like any other. Every call (and attempt) has a clone of the service, made ready for itself:
@@ -34,9 +34,9 @@
 //!
 //! Since they are always ready they pass no backpressure on: how much may wait is for a bulkhead's queue to say.
 //!
-//! # Answers that are failures
-//! To a service for HTTP a 503 is an answer, not an error. [`RetryLayer`], [`HedgeLayer`], [`BreakerLayer`] and [`PolicyLayer`] have
-//! `classify_response` for that. When all attempts are used up, the last answer is returned as it came.
+//! # Responses that are failures
+//! To a service for HTTP a 503 is a response, not an error. [`RetryLayer`], [`HedgeLayer`], [`BreakerLayer`] and [`PolicyLayer`] have
+//! `classify_response` for that. When all attempts are used up, the last response is returned as it came.
 
 #[macro_use]
 mod guarded;

@@ -1,4 +1,4 @@
-//! Policies that pass on whatever the service answers: timeout, bulkheads, rate limit, lock, fallback.
+//! Policies that pass on whatever the service responds: timeout, bulkheads, rate limit, lock, fallback.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub type TimeoutLayer<N = Innermost> = GuardLayer<Timeout, N>;
 /// So many calls at once, wherever they run. A call whose permit is lost is dropped.
 pub type SharedBulkheadLayer<N = Innermost> = GuardLayer<SharedBulkhead, N>;
 
-/// Another answer in place of a failure. `Res` is the service's response, `E` its own error.
+/// Another response in place of a failure. `Res` is the service's response, `E` its own error.
 pub type FallbackLayer<Res, E, N = Innermost> = GuardLayer<Fallback<Res, E>, N>;
 
 /// So many calls at once, so many more in the queue, and the rest is refused.

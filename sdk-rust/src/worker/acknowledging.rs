@@ -34,7 +34,7 @@ pub(super) struct SettledMessage<R> {
 
 /// What is to be done after a message was added.
 pub(super) enum Added<R> {
-    /// These are to be sent, by who brought the last of them.
+    /// These are to be sent, by the task that brought the last of them.
     Full(Vec<SettledMessage<R>>),
     /// The ticker was woken.
     First,
@@ -98,12 +98,12 @@ impl<S: Source> Acknowledgements<S> {
             messages.push((message, end));
             receipts.push(receipt);
         }
-        let told = self.source.acknowledge_all(receipts).await;
+        let acknowledged = self.source.acknowledge_all(receipts).await;
         let mut ends = [0; MessageEnd::COUNT];
-        for ((message, end), told) in messages.iter().zip(told) {
-            match told {
+        for ((message, end), acknowledged) in messages.iter().zip(acknowledged) {
+            match acknowledged {
                 Ok(()) => ends[*end as usize] += 1,
-                told => running.note_acknowledged(message, *end, told),
+                acknowledged => running.note_acknowledged(message, *end, acknowledged),
             }
         }
         for (end, count) in MessageEnd::ALL.into_iter().zip(ends).filter(|(_, count)| *count > 0) {
@@ -160,8 +160,8 @@ impl<S: Source> Acknowledgements<S> {
     async fn give_back_first<F>(&self, running: &WorkerRun<F>) -> bool {
         let first = self.kept.lock().pop_front();
         let Some(KeptMessage { message, receipt, .. }) = first else { return false };
-        let told = self.source.give_back(receipt, GIVEN_BACK_FOR).await;
-        running.note_acknowledged(&message, MessageEnd::GivenBack, told);
+        let acknowledged = self.source.give_back(receipt, GIVEN_BACK_FOR).await;
+        running.note_acknowledged(&message, MessageEnd::GivenBack, acknowledged);
         true
     }
 

@@ -228,7 +228,7 @@ macro_rules! any {
                 match (self, receipt) {
                     $($(#[$when])? (Self::$kind(source), AnyReceipt::$kind(receipt)) => {
                         match source.fail(receipt, note).await {
-                            FailedWhere::Here(told) => FailedWhere::Here(told),
+                            FailedWhere::Here(error) => FailedWhere::Here(error),
                             FailedWhere::Elsewhere(receipt) => FailedWhere::Elsewhere(AnyReceipt::$kind(receipt)),
                         }
                     })*
@@ -330,7 +330,7 @@ impl AnyPublisher {
     pub async fn publish(&self, message: &OutgoingMessage, how: &OutgoingSettings) -> Result<(), Error> {
         match self {
             #[cfg(feature = "redis")]
-            Self::Stream(publisher) => publisher.publish(message).await.map_err(told),
+            Self::Stream(publisher) => publisher.publish(message).await.map_err(publish_failed),
             #[cfg(feature = "amqp")]
             Self::Rabbit(publisher, queue) => {
                 let exchange = how.exchange.as_deref().unwrap_or_default();
@@ -339,7 +339,7 @@ impl AnyPublisher {
                     super::PublishError::NotConfirmed { .. } if !publisher.health().is_connected => {
                         Error::BackendUnavailable("the broker cannot be reached, and health() says why; the message may be sent again, under the same id")
                     }
-                    error => told(error),
+                    error => publish_failed(error),
                 })
             }
         }
@@ -367,7 +367,7 @@ impl AnyPublisher {
 
 /// As errors that every language knows.
 #[cfg(any(feature = "amqp", feature = "redis"))]
-fn told(error: super::PublishError) -> Error {
+fn publish_failed(error: super::PublishError) -> Error {
     use super::PublishError;
     match error {
         PublishError::NotConfirmed { .. } => {

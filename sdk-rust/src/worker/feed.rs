@@ -1,7 +1,7 @@
 //! What a source fetched and nobody has begun: a bounded buffer between the task that fetches and the workers that take.
 //!
 //! Taking from a buffer that is not empty is one lock, which nobody holds while waiting. A push wakes as many workers as there are messages, and
-//! who takes wakes the task that fetches once as much is free as that one waits for.
+//! a worker that takes wakes the task that fetches once as much is free as that one waits for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -235,7 +235,7 @@ impl<R> Feeder<R> {
 
     /// Nobody else pushes, so what was free still is.
     fn push_now(&self, all: impl IntoIterator<Item = Incoming<R>>) -> Vec<Incoming<R>> {
-        let wakes = {
+        let woken = {
             let mut queue = self.buffer.queue.lock();
             if queue.is_closed || queue.is_held {
                 return all.into_iter().collect();
@@ -244,7 +244,7 @@ impl<R> Feeder<R> {
             queue.fetched.extend(all);
             queue.waiting.min(queue.fetched.len() - before)
         };
-        (0..wakes).for_each(|_| self.buffer.filled.notify_one());
+        (0..woken).for_each(|_| self.buffer.filled.notify_one());
         Vec::new()
     }
 

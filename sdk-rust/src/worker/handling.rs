@@ -79,7 +79,7 @@ enum SettleAs {
 
 /// What became of a failure in the ledger.
 enum RecordedAs {
-    Told(FailVerdict),
+    Judged(FailVerdict),
     /// It does not take this message, now or later.
     Refused,
     /// The worker stops.
@@ -131,7 +131,7 @@ where
             None => {}
         }
         if message.is_redelivered && message.has_own_id {
-            match self.until_told(|| self.is_known(message)).await {
+            match self.until_recorded(|| self.is_known(message)).await {
                 Some(true) => return Some(SettleAs::Known),
                 Some(false) => {}
                 None => return Some(SettleAs::GivenBack(Duration::ZERO)),
@@ -144,7 +144,7 @@ where
         }
         if worker.settings.ordered && message.aggregate.is_some() && message.has_own_id {
             let letter = letter(message);
-            return match self.until_told(async || storable(worker.ledger.park(&letter).await)).await {
+            return match self.until_recorded(async || storable(worker.ledger.park(&letter).await)).await {
                 Some(Ok(ParkVerdict::Free)) => None,
                 Some(Ok(ParkVerdict::Parked { .. } | ParkVerdict::Known { .. })) => Some(SettleAs::Known),
                 // Another message has its id, so it is not known.
@@ -160,7 +160,7 @@ where
         None
     }
 
-    /// Whether the ledger has this message, as safely as asked: the worker that told it may have died before that was so. What is under its id may be
+    /// Whether the ledger has this message, as safely as asked: the worker that recorded it may have died before that was so. What is under its id may be
     /// another message, and then this one is under the other id that [`record`](Self::record) would use.
     async fn is_known(&self, message: &IncomingMessage) -> Result<bool, Error> {
         let ledger = &self.running.worker.ledger;
@@ -172,14 +172,14 @@ where
             ledger
                 .park(&Letter { id, aggregate: Some(fresh_id()), ..letter(message) })
                 .await
-                .map(|told| told != ParkVerdict::Free)
+                .map(|recorded| recorded != ParkVerdict::Free)
         };
-        let told = match ask(message.id.clone()).await {
+        let recorded = match ask(message.id.clone()).await {
             Err(Error::LedgerConflict { .. }) => ask(second_id(message)).await,
-            told => told,
+            recorded => recorded,
         };
         // What it refuses it does not have.
-        storable(told).map(|told| told.unwrap_or(false))
+        storable(recorded).map(|recorded| recorded.unwrap_or(false))
     }
 
     async fn run(&self, incoming: &Arc<IncomingMessage>, receipt: &S::Receipt) -> SettleAs {
@@ -330,7 +330,7 @@ where
                     return self.running.count(MessageEnd::Unsettled);
                 }
                 FailedWhere::Elsewhere(receipt) => match self.record(&message, &note).await {
-                    RecordedAs::Told(verdict) => (self.say(id, &verdict), receipt),
+                    RecordedAs::Judged(verdict) => (self.say(id, &verdict), receipt),
                     RecordedAs::Refused => return self.keep(message, receipt).await,
                     RecordedAs::Stopping => return self.give_back(&message, receipt, GIVEN_BACK_FOR).await,
                 },
@@ -349,8 +349,8 @@ where
 
     async fn give_back(&self, message: &IncomingMessage, receipt: S::Receipt, delay: Duration) {
         self.held.pass_on();
-        let told = self.source.give_back(receipt, delay).await;
-        self.running.note_acknowledged(message, MessageEnd::GivenBack, told);
+        let recorded = self.source.give_back(receipt, delay).await;
+        self.running.note_acknowledged(message, MessageEnd::GivenBack, recorded);
     }
 
     /// Without the error, which is in the handler's words: the ledger has it.
@@ -387,10 +387,10 @@ where
         let ledger = &self.running.worker.ledger;
         let mut letter = letter(message);
         loop {
-            let told = self.until_told(async || storable(ledger.fail(&letter, note.clone()).await));
-            match told.await {
+            let recorded = self.until_recorded(async || storable(ledger.fail(&letter, note.clone()).await));
+            match recorded.await {
                 None => return RecordedAs::Stopping,
-                Some(Ok(verdict)) => return RecordedAs::Told(verdict),
+                Some(Ok(verdict)) => return RecordedAs::Judged(verdict),
                 // Two messages of one id: each is kept, and neither is lost.
                 Some(Err(Error::LedgerConflict { .. })) if letter.id == message.id => {
                     letter.id = second_id(message);
@@ -410,8 +410,8 @@ where
         self.running.worker.client.notify(&Notice::NotRecorded { worker, id, reason: error.to_string() });
     }
 
-    /// Asks the ledger until it answers. Meanwhile nothing is taken. `None`: the worker stops.
-    async fn until_told<T, Asked>(&self, ask: impl Fn() -> Asked) -> Option<T>
+    /// Asks the ledger until it replies. Meanwhile nothing is taken. `None`: the worker stops.
+    async fn until_recorded<T, Asked>(&self, ask: impl Fn() -> Asked) -> Option<T>
     where
         Asked: Future<Output = Result<T, Error>>,
     {
@@ -420,9 +420,9 @@ where
         self.held.pass_on();
         loop {
             let error = match ask().await {
-                Ok(told) => {
+                Ok(recorded) => {
                     worker.state.ledger_is_back();
-                    return Some(told);
+                    return Some(recorded);
                 }
                 Err(Error::ShuttingDown) => return None,
                 Err(error) => error,
@@ -431,7 +431,7 @@ where
             worker.state.pause(delay);
             self.running.meters.ledger_pauses.increment(1);
             if worker.state.ledger_is_away(error.to_string()) {
-                tracing::warn!(queue = &*worker.name, %error, "the ledger cannot be told; nothing is taken until it can");
+                tracing::warn!(queue = &*worker.name, %error, "the ledger cannot be reached; nothing is taken until it can");
             }
             if !self.sleep(delay).await {
                 return None;
@@ -451,15 +451,15 @@ where
 }
 
 /// What the ledger says of this message alone, in contrast to a ledger that is away.
-fn storable<T>(told: Result<T, Error>) -> Result<Result<T, Error>, Error> {
-    match told {
+fn storable<T>(recorded: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+    match recorded {
         // The key is something else: no message can be stored.
         Err(Error::InvalidArgument(text)) if text.starts_with("WRONGTYPE") => Err(Error::InvalidArgument(text)),
         Err(error @ (Error::LedgerConflict { .. } | Error::PayloadTooBig(_) | Error::InvalidArgument(_))) => {
             Ok(Err(error))
         }
         Err(error) => Err(error),
-        Ok(told) => Ok(Ok(told)),
+        Ok(recorded) => Ok(Ok(recorded)),
     }
 }
 

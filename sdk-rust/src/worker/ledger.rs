@@ -163,7 +163,7 @@ fn incoming(letter: TakenLetter) -> Incoming<TakenLetter> {
     Incoming { message, receipt: letter }
 }
 
-fn told(error: Error) -> SourceError {
+fn source_error(error: Error) -> SourceError {
     SourceError(error.to_string())
 }
 
@@ -183,11 +183,11 @@ impl Source for LedgerSource {
     }
 
     async fn acknowledge(&self, receipt: TakenLetter) -> Result<(), SourceError> {
-        receipt.done().await.map_err(told)
+        receipt.done().await.map_err(source_error)
     }
 
     async fn give_back(&self, receipt: TakenLetter, delay: Duration) -> Result<(), SourceError> {
-        receipt.give_back(delay).await.map_err(told)
+        receipt.give_back(delay).await.map_err(source_error)
     }
 
     async fn fail(&self, receipt: TakenLetter, note: &FailureNote) -> FailedWhere<TakenLetter> {

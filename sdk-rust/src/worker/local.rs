@@ -1,4 +1,4 @@
-//! Handlers that stay on the thread of who runs the worker: an event loop of Python, the thread of JavaScript.
+//! Handlers that stay on the thread that runs the worker: an event loop of Python, the thread of JavaScript.
 //!
 //! The worker itself goes on as ever, on the runtime. Each message is handed over to the future that [`Worker::run_local`] returned, and the
 //! result handed back.
@@ -31,11 +31,11 @@ impl Worker {
     {
         let (hand_over, mut handed_over) = mpsc::unbounded_channel();
         let running = self.run(source, move |message| {
-            let (tell, told) = oneshot::channel();
+            let (tell, recorded) = oneshot::channel();
             let is_here = hand_over.send((message, tell)).is_ok();
             async move {
                 let gone = || WorkError::new(WorkVerdict::GiveBack(GIVEN_BACK_FOR), "nobody is there to handle it");
-                if is_here { told.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) }
+                if is_here { recorded.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) }
             }
         });
         let mut running = std::pin::pin!(running);

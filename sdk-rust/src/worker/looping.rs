@@ -81,12 +81,12 @@ impl<F> WorkerRun<F> {
     }
 
     /// What became of a message, by the reply of its source.
-    pub fn note_acknowledged(&self, message: &IncomingMessage, end: MessageEnd, told: Result<(), SourceError>) {
-        match told {
+    pub fn note_acknowledged(&self, message: &IncomingMessage, end: MessageEnd, result: Result<(), SourceError>) {
+        match result {
             Ok(()) => self.count(end),
             Err(error) => {
                 let (queue, id) = (&*self.worker.name, &message.id);
-                tracing::debug!(queue, id, %error, "a source could not be told; it will deliver the message again");
+                tracing::debug!(queue, id, %error, "a source could not be notified; it will deliver the message again");
                 self.count(MessageEnd::Unsettled);
             }
         }

@@ -8,7 +8,7 @@
 //!
 //! let client = resil::connect("memory://").await?;
 //! let ledger = client.dead_letters("orders", DeadLettersSettings::new())?;
-//! ledger.fail(&Letter::of("shop", "42").payload("7 pieces"), "the bank did not answer").await?;
+//! ledger.fail(&Letter::of("shop", "42").payload("7 pieces"), "the bank did not reply").await?;
 //!
 //! let worker = client.worker("orders", WorkerSettings::new())?;
 //! let stop = worker.stopper();

@@ -243,12 +243,12 @@ impl HealthCell {
     /// True if that is new: it was connected until now, or this is its first attempt. A mistyped host must not be silent.
     pub fn away(&self, reason: impl Into<String>) -> bool {
         let reason = reason.into();
-        let is_news = self.note_away(reason.clone());
-        if let (true, Some((client, BrokerAddress { name, address }))) = (is_news, &self.0.broker) {
+        let is_change = self.note_away(reason.clone());
+        if let (true, Some((client, BrokerAddress { name, address }))) = (is_change, &self.0.broker) {
             tracing::warn!(address, name = &**name, reason, "the broker is away, and is tried again");
             client.notify(&Notice::SourceAway { name: Arc::clone(name), address: address.clone(), reason });
         }
-        is_news
+        is_change
     }
 
     /// It was closed, as its user wants it: nothing to be said.
@@ -259,12 +259,12 @@ impl HealthCell {
     fn note_away(&self, reason: String) -> bool {
         let mut health = self.0.health.lock();
         let was_connected = health.is_connected;
-        let is_news = was_connected || health.reason.as_deref() == Some(NOT_YET);
+        let is_change = was_connected || health.reason.as_deref() == Some(NOT_YET);
         health.reason = Some(reason);
         if was_connected {
             (health.is_connected, health.since) = (false, SystemTime::now());
         }
-        is_news
+        is_change
     }
 
     pub fn look(&self) -> SourceHealth {

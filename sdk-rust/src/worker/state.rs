@@ -126,10 +126,10 @@ impl WorkerState {
 
     /// Why the ledger is away. True if it was not until now.
     pub fn ledger_is_away(&self, reason: String) -> bool {
-        let could_be_told = self.ledger_trouble.lock().replace(reason).is_none();
+        let is_first = self.ledger_trouble.lock().replace(reason).is_none();
         self.is_in_trouble.store(true, Ordering::Relaxed);
         self.pauses.send_replace(());
-        could_be_told
+        is_first
     }
 
     pub fn ledger_is_back(&self) {

@@ -399,12 +399,12 @@ impl Source for StreamSource {
         if settings.delete {
             commands.cmd("XDEL").arg(&settings.stream).arg(&ids);
         }
-        let told = link.ask_all(&commands).await;
+        let acknowledged = link.ask_all(&commands).await;
         let mut in_hand = in_hand.lock();
         for id in &ids {
             in_hand.remove(id);
         }
-        vec![told; ids.len()]
+        vec![acknowledged; ids.len()]
     }
 
     async fn give_back(&self, receipt: StreamReceipt, delay: Duration) -> Result<(), SourceError> {

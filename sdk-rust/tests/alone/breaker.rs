@@ -34,7 +34,7 @@ async fn let_tasks_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn fifty_callers_of_a_dead_dependency_make_five_doomed_calls_and_those_in_flight() {
+async fn fifty_callers_make_five_doomed_calls_and_those_in_flight() {
     for mode in [CountingMode::Batched, CountingMode::Exact] {
         let clock = Clock::driven();
         let options = BreakerSettings::new().consecutive_failures(5).mode(mode);
@@ -73,7 +73,7 @@ async fn fifty_callers_of_a_dead_dependency_make_five_doomed_calls_and_those_in_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn thirty_callers_at_the_moment_of_half_open_get_exactly_the_probes() {
+async fn thirty_callers_at_half_open_get_exactly_the_probes() {
     let clock = Clock::driven();
     let options =
         BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_secs(1)).probes(2).successes(2);
@@ -141,7 +141,7 @@ async fn ramping_admits_a_part_and_one_failure_opens_it_again() {
 }
 
 #[tokio::test]
-async fn an_open_time_that_grows_is_answered_locally_for_as_long() {
+async fn a_growing_open_time_is_answered_locally_as_long() {
     let clock = Clock::driven();
     let options = BreakerSettings::new()
         .consecutive_failures(1)
@@ -214,22 +214,22 @@ async fn a_batch_says_which_request_its_last_failure_is_about() {
 }
 
 fn heard(breaker: &Breaker) -> Arc<Mutex<Vec<(State, State)>>> {
-    let told = Arc::<Mutex<Vec<_>>>::default();
-    let into = Arc::clone(&told);
+    let reported = Arc::<Mutex<Vec<_>>>::default();
+    let into = Arc::clone(&reported);
     breaker.on_transition(move |transition| into.lock().push((transition.previous, transition.new)));
-    told
+    reported
 }
 
 #[tokio::test]
-async fn a_listener_hears_what_others_change_without_a_call_of_its_own() {
+async fn a_listener_hears_of_others_changes_by_itself() {
     let clock = Clock::driven();
     let breakers = fleet("listens", 2, &clock, &BreakerSettings::new().consecutive_failures(1)).await;
     let [watching, calling] = &breakers[..] else { panic!("two") };
-    let told = heard(watching);
+    let reported = heard(watching);
     let failed = calling.call(async || Err::<(), _>("down")).await;
     assert!(failed.is_err());
     let_tasks_run().await;
-    assert_eq!(*told.lock(), [(State::Closed, State::Open)]);
+    assert_eq!(*reported.lock(), [(State::Closed, State::Open)]);
     assert_eq!(watching.last_known_state(), Some(State::Open));
 
     assert_eq!(calling.reset().await, Ok(true));
@@ -237,7 +237,7 @@ async fn a_listener_hears_what_others_change_without_a_call_of_its_own() {
     calling.force(resil::breaker::Force::Open, None, "by hand").await.expect("forced");
     let_tasks_run().await;
     let all = [(State::Closed, State::Open), (State::Open, State::Closed), (State::Closed, State::ForcedOpen)];
-    assert_eq!(*told.lock(), all, "each once");
+    assert_eq!(*reported.lock(), all, "each once");
 }
 
 #[tokio::test]

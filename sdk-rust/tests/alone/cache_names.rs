@@ -32,7 +32,7 @@ async fn get(cache: &Cached, key: &str, value: &'static str, tags: &[&str]) -> S
 }
 
 #[tokio::test]
-async fn a_tag_makes_out_of_date_what_was_loaded_with_it_in_every_process() {
+async fn a_tag_expires_its_values_in_every_process() {
     let clock = Clock::driven();
     let here = cache("tags", &clock, minute().local_ttl(30 * SECOND)).await;
     let there = cache("tags", &clock, minute()).await;
@@ -47,7 +47,7 @@ async fn a_tag_makes_out_of_date_what_was_loaded_with_it_in_every_process() {
 }
 
 #[tokio::test]
-async fn a_load_that_began_before_its_tag_was_invalidated_is_not_kept() {
+async fn a_load_older_than_its_tags_invalidation_is_not_kept() {
     let clock = Clock::driven();
     let users = cache("", &clock, minute()).await;
     let loading = tokio::spawn({
@@ -68,7 +68,7 @@ async fn a_load_that_began_before_its_tag_was_invalidated_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_loader_says_how_long_or_that_it_is_not_to_be_kept() {
+async fn a_loader_says_how_long_or_never_to_keep() {
     let clock = Clock::driven();
     let users = cache("", &clock, minute()).await;
     let load = |entry: CacheEntry| {
@@ -122,7 +122,7 @@ async fn many_are_asked_for_and_invalidated_at_once() {
 }
 
 #[tokio::test]
-async fn a_refresh_returns_what_it_loads_while_others_have_the_stale_value() {
+async fn a_refresh_returns_its_load_while_others_see_stale() {
     let clock = Clock::driven();
     let users = cache("refresh", &clock, minute().stale(60 * SECOND)).await;
     let other = cache("refresh", &clock, minute().stale(60 * SECOND)).await;
@@ -179,7 +179,7 @@ async fn ttls_differ_by_their_jitter() {
 }
 
 #[tokio::test]
-async fn after_the_soft_timeout_the_stale_value_is_served_and_the_load_is_kept() {
+async fn after_the_soft_timeout_the_stale_value_is_served() {
     let clock = Clock::driven();
     let settings = minute().stale(600 * SECOND).soft_timeout(2 * SECOND);
     let users = cache("", &clock, settings).await;

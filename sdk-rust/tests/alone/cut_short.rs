@@ -27,7 +27,7 @@ async fn is_running(payments: &Idempotent) -> bool {
 }
 
 #[tokio::test]
-async fn an_attempt_that_timed_out_keeps_the_lease_unless_it_aborts_on_cancel() {
+async fn a_timed_out_attempt_keeps_the_lease_unless_aborting() {
     let hedge = HedgeSettings { hedging_delay: MS, ..HedgeSettings::default() };
     let policies = [
         attempts_of(10 * MS).build(),
@@ -63,7 +63,7 @@ async fn one_attempt_of_several_that_was_cut_short_is_enough() {
 }
 
 #[tokio::test]
-async fn work_that_succeeds_after_an_attempt_was_cut_short_is_recorded() {
+async fn work_that_succeeds_after_a_cut_attempt_is_recorded() {
     let (payments, tries) = (payments(false).await, AtomicU32::new(0));
     let policy = attempts_of(10 * MS).retry(&retry()).build().unwrap();
     let work = async |_: Run| {
@@ -97,7 +97,7 @@ async fn a_function_says_itself_that_it_was_cut_short() {
 }
 
 #[tokio::test]
-async fn a_final_error_that_cannot_be_read_is_an_error_of_its_own() {
+async fn an_unreadable_final_error_is_an_error_of_its_own() {
     let payments = payments(false).await;
     let remember = Remember::recorded(
         |error: &String| Some(RecordedError::new("CardDeclined", error.as_str())),

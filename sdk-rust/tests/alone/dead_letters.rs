@@ -45,7 +45,7 @@ async fn dead(letters: &DeadLetters, number: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_message_is_retried_until_its_class_has_no_retries_left() {
+async fn a_message_is_retried_until_its_class_allows_none() {
     let clock = Clock::driven();
     let (_client, letters) = ledger(&clock).await;
     let change = LedgerChange::new().transient(ClassChange::default().retries(2).base(SECOND));
@@ -66,7 +66,7 @@ async fn a_message_is_retried_until_its_class_has_no_retries_left() {
 }
 
 #[tokio::test]
-async fn a_message_delivered_again_is_known_and_other_bytes_are_refused() {
+async fn a_redelivered_message_is_known_unless_its_bytes_differ() {
     let (_client, letters) = ledger(&Clock::driven()).await;
     letters.fail(&order(1), "timeout").await.unwrap();
     let again = letters.fail(&order(1), "timeout").await.unwrap();
@@ -76,7 +76,7 @@ async fn a_message_delivered_again_is_known_and_other_bytes_are_refused() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused_by_its_own_error() {
+async fn a_message_too_large_is_refused_by_its_own_error() {
     let (_client, letters) = ledger(&Clock::driven()).await;
     let large = letters.fail(&Letter::new("1").payload(vec![0; (16 << 20) + 1]), "no").await.unwrap_err();
     assert_eq!(large.code(), Code::PayloadTooBig);
@@ -84,7 +84,7 @@ async fn a_message_that_is_too_large_is_refused_by_its_own_error() {
 }
 
 #[tokio::test]
-async fn what_is_given_out_together_is_kept_while_any_of_it_is_here() {
+async fn a_batch_is_kept_while_any_of_it_is_here() {
     let clock = Clock::driven();
     let (_client, letters) = ledger(&clock).await;
     letters.fail(&order(1), "timeout").await.unwrap();
@@ -102,7 +102,7 @@ async fn what_is_given_out_together_is_kept_while_any_of_it_is_here() {
 }
 
 #[tokio::test]
-async fn a_letter_that_is_dropped_is_given_back_and_nothing_is_counted() {
+async fn a_dropped_letter_is_given_back_uncounted() {
     let clock = Clock::driven();
     let (_client, letters) = ledger(&clock).await;
     letters.fail(&order(1), "timeout").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_take_that_is_dropped_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn a_loop_settles_each_message_by_how_its_handler_came_out() {
+async fn a_loop_settles_each_message_by_its_handlers_outcome() {
     let clock = Clock::driven();
     let (client, letters) = ledger(&clock).await;
     for number in 1..=5 {
@@ -186,7 +186,7 @@ async fn a_loop_settles_each_message_by_how_its_handler_came_out() {
 }
 
 #[tokio::test]
-async fn the_usual_settlements_do_not_count_what_is_not_the_messages_fault() {
+async fn the_usual_settlements_count_only_the_messages_own_fault() {
     let limited = Settlement::of(&Error::RateLimitExceeded { name: "api".into(), retry_after: Some(SECOND) });
     assert_eq!(limited, FailureNote::new("the rate limit api is exceeded").not_counted().after(SECOND).into());
     let away = Settlement::of(&resil::Failure::<std::io::Error>::Resil(Error::BackendUnavailable("it is")));
@@ -197,7 +197,7 @@ async fn the_usual_settlements_do_not_count_what_is_not_the_messages_fault() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_handlers_and_gives_back_the_rest_at_its_deadline() {
+async fn a_shutdown_waits_for_handlers_and_returns_the_rest() {
     let clock = Clock::driven();
     let (client, letters) = ledger(&clock).await;
     letters.fail(&order(1), "timeout").await.unwrap();
@@ -252,7 +252,7 @@ async fn a_stream_gives_messages_until_a_shutdown() {
 }
 
 #[tokio::test]
-async fn what_died_comes_back_under_a_case_at_a_rate_and_is_resolved() {
+async fn the_dead_come_back_under_a_case_at_a_rate() {
     let clock = Clock::driven();
     let (_client, letters) = ledger(&clock).await;
     let mut group = String::new();
@@ -345,7 +345,7 @@ async fn everything_of_a_ledger_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn a_pause_a_hold_and_a_purge_do_what_they_say() {
+async fn a_pause_a_hold_and_a_purge_do_theirs() {
     let clock = Clock::driven();
     let (_client, letters) = ledger(&clock).await;
     dead(&letters, 1).await;

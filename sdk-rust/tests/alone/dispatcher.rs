@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_item_runs_exactly_once_in_its_place_and_never_more_than_the_workers_at_once(
+    fn every_item_runs_exactly_once_within_the_workers(
         workers in 1usize..9,
         way in way(),
         plans in prop::collection::vec((0u8..4, fate()), 0..60),
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn after_the_first_error_what_did_not_run_says_so_and_nothing_else_does(
+    fn after_the_first_error_only_skipped_items_say_so(
         workers in 1usize..6,
         cancels in any::<bool>(),
         local in any::<bool>(),
@@ -252,16 +252,16 @@ fn an_error_cancels_the_others_if_that_is_asked_for() {
 #[test]
 fn results_without_an_order_come_as_they_are_done() {
     block_on(async {
-        let (first_may_end, told) = oneshot::channel::<()>();
-        let told = Arc::new(slot::Slot::new(told));
+        let (first_may_end, reported) = oneshot::channel::<()>();
+        let reported = Arc::new(slot::Slot::new(reported));
         let source = stream::iter(0..3);
         let mut results = std::pin::pin!(Dispatcher::new(DispatcherSettings::new(2)).unwrap().stream_unordered(
             source,
             move |item| {
-                let told = told.take_if(item == 0);
+                let reported = reported.take_if(item == 0);
                 async move {
-                    if let Some(told) = told {
-                        told.await.unwrap();
+                    if let Some(reported) = reported {
+                        reported.await.unwrap();
                     }
                     Ok::<_, ()>(item)
                 }
@@ -293,7 +293,7 @@ mod slot {
 }
 
 #[test]
-fn a_stream_takes_no_more_from_its_source_than_there_are_workers() {
+fn a_stream_takes_no_more_than_its_workers() {
     block_on(async {
         let taken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&taken);
@@ -324,7 +324,7 @@ fn a_stream_takes_no_more_from_its_source_than_there_are_workers() {
 }
 
 #[test]
-fn dropping_a_batch_or_a_stream_cancels_what_is_in_flight() {
+fn dropping_a_batch_or_a_stream_cancels_its_calls() {
     block_on(async {
         for way in [Way::Run, Way::Local, Way::StreamUnordered] {
             let watch = Watch::new(8);
@@ -434,7 +434,7 @@ fn items_that_never_wait_let_others_run() {
 }
 
 #[test]
-fn a_graceful_stop_lets_what_runs_end_and_begins_no_more() {
+fn a_graceful_stop_ends_running_work_and_begins_none() {
     block_on(async {
         let (stop, gate, begun) = (CancellationToken::new(), Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let dispatcher = Dispatcher::new(DispatcherSettings::new(2)).unwrap().stop_with(&stop);

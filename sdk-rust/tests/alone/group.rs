@@ -44,7 +44,7 @@ proptest! {
 
     /// 0: returns, 1: fails, 2: panics.
     #[test]
-    fn waiting_for_all_gives_every_task_its_own_outcome_and_never_more_run_than_the_limit(
+    fn waiting_for_all_gives_every_task_its_own_outcome(
         limit in 1usize..5,
         fates in prop::collection::vec((0u8..3, 0u8..4), 0..30),
     ) {
@@ -80,12 +80,12 @@ proptest! {
 }
 
 #[test]
-fn without_an_error_the_results_are_in_the_order_of_the_tasks() {
+fn without_an_error_results_are_in_task_order() {
     block_on(async {
         let mut group = Group::<_, ()>::new();
-        let (second_first, told) = oneshot::channel::<()>();
+        let (second_first, reported) = oneshot::channel::<()>();
         group.spawn(async move {
-            told.await.unwrap();
+            reported.await.unwrap();
             Ok(1)
         });
         group.spawn(async move {
@@ -98,7 +98,7 @@ fn without_an_error_the_results_are_in_the_order_of_the_tasks() {
 }
 
 #[test]
-fn the_first_error_cancels_the_others_and_they_are_gone_when_it_is_returned() {
+fn the_first_error_cancels_the_others_before_it_returns() {
     block_on(async {
         let alive = Arc::new(AtomicUsize::new(0));
         let mut group = Group::new();
@@ -133,13 +133,13 @@ fn a_task_that_listens_to_the_token_is_waited_for() {
 }
 
 #[test]
-fn tasks_that_wait_for_their_turn_are_not_begun_once_the_error_is_known() {
+fn waiting_tasks_do_not_begin_after_an_error() {
     block_on(async {
         let begun = Arc::new(AtomicUsize::new(0));
         let mut group = Group::<(), ()>::new().limit(1);
-        let (go, told) = oneshot::channel::<()>();
+        let (go, reported) = oneshot::channel::<()>();
         group.spawn(async move {
-            told.await.unwrap();
+            reported.await.unwrap();
             Err(())
         });
         for _ in 0..3 {
@@ -156,7 +156,7 @@ fn tasks_that_wait_for_their_turn_are_not_begun_once_the_error_is_known() {
 }
 
 #[test]
-fn a_panic_calls_back_with_its_text_and_a_callback_that_panics_harms_nobody() {
+fn a_panic_calls_back_and_panicking_callbacks_harm_nobody() {
     block_on(async {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let hears = Arc::clone(&heard);

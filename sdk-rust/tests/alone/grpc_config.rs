@@ -49,7 +49,7 @@ fn a_retry_policy_is_what_it_says() {
 }
 
 #[test]
-fn a_hedging_policy_is_what_it_says_and_may_leave_out_the_rest() {
+fn a_hedging_policy_may_leave_out_the_rest() {
     let full = json!({ "maxAttempts": 3, "hedgingDelay": "0.5s", "nonFatalStatusCodes": ["INTERNAL"] });
     let config = with_hedging(full).unwrap();
     let policy = config.method("/a/b").unwrap().hedging().unwrap();
@@ -255,7 +255,7 @@ fn a_config_becomes_settings_of_our_policies() {
 }
 
 #[test]
-fn what_our_policies_cannot_do_is_refused_by_name_and_not_bent() {
+fn what_our_policies_cannot_do_is_refused_by_name() {
     let refused = |change: fn(&mut Value)| match with_retry(change).unwrap().settings("/a/b") {
         Err(Error::InvalidPolicy { field, .. }) => field,
         other => panic!("it is refused: {other:?}"),

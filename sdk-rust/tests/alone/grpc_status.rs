@@ -21,7 +21,7 @@ fn pushed_back(mut status: Status, values: &[&'static str]) -> Status {
 }
 
 #[test]
-fn an_error_is_a_status_with_its_code_and_when_to_come_back() {
+fn an_error_is_a_status_with_code_and_time() {
     let name: Arc<str> = "payments".into();
     let error = Error::CircuitOpen { name: name.clone(), retry_after: Some(Duration::from_micros(1_500_001)) };
     let status = Status::from(&error);
@@ -52,7 +52,7 @@ fn every_code_has_the_status_of_its_table() {
 }
 
 #[test]
-fn a_status_does_not_tell_what_a_panic_or_a_loader_said() {
+fn a_status_does_not_tell_a_panics_or_loaders_words() {
     let secret = "swordfish";
     for error in [
         Error::Crashed(secret.to_owned()),
@@ -64,7 +64,7 @@ fn a_status_does_not_tell_what_a_panic_or_a_loader_said() {
 }
 
 #[test]
-fn exhausted_attempts_tell_how_the_last_failed_and_that_they_are_exhausted() {
+fn exhausted_attempts_tell_how_the_last_failed() {
     let mut last = Status::with_details(TonicCode::Aborted, "conflict", bytes_of(b"details"));
     last.metadata_mut().insert("x-shard", MetadataValue::from_static("7"));
     last.metadata_mut().insert(PUSHBACK_KEY, MetadataValue::from_static("250"));
@@ -126,7 +126,7 @@ fn a_server_that_pushes_back_is_obeyed() {
 }
 
 #[test]
-fn the_statuses_of_a_service_config_are_those_that_are_retried() {
+fn a_service_configs_statuses_are_those_retried() {
     let config = ServiceConfig::parse(
         r#"{ "methodConfig": [
             { "name": [{}], "retryPolicy": { "maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s",
@@ -144,9 +144,9 @@ fn the_statuses_of_a_service_config_are_those_that_are_retried() {
 async fn a_retry_takes_statuses_as_they_are() {
     let settings = RetrySettings { initial_backoff: Duration::from_micros(1), ..RetrySettings::default() };
     let retry = Retry::new(&settings).unwrap();
-    let mut answers = vec![Ok("here"), Err(Status::unavailable("restarting"))];
-    let answer = retry.call(RetryStatuses::default(), || std::future::ready(answers.pop().unwrap())).await;
-    assert_eq!(answer.unwrap(), "here");
+    let mut replies = vec![Ok("here"), Err(Status::unavailable("restarting"))];
+    let reply = retry.call(RetryStatuses::default(), || std::future::ready(replies.pop().unwrap())).await;
+    assert_eq!(reply.unwrap(), "here");
 
     let mut attempts = 0;
     let refused = retry
@@ -166,7 +166,7 @@ proptest::proptest! {
     fn each_error_has_the_status_of_its_code(index: usize, name in ".{0,20}", message in ".{0,40}", wait_ms in 0u64..100_000) {
         let codes: Vec<Code> = Code::all().collect();
         let code = codes[index % codes.len()];
-        let error = Error::told(code, &name, &message, Some(Duration::from_millis(wait_ms)));
+        let error = Error::restored(code, &name, &message, Some(Duration::from_millis(wait_ms)));
         proptest::prop_assert_eq!(error.code(), code);
         let status = Status::from(&error);
         proptest::prop_assert_eq!(status.code() as i32, code.grpc() as i32);

@@ -1,4 +1,4 @@
-//! What HTTP clients are told is what the specifications say, and never too little waiting.
+//! What HTTP clients get is what the specifications say, and never too little waiting.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ const GRANTED: RateLimit<'static> = RateLimit {
 };
 
 #[test]
-fn a_granted_request_is_told_what_is_left_and_until_when() {
+fn a_granted_request_learns_what_is_left_and_until_when() {
     let [policy, state] = GRANTED.ietf();
     assert_eq!(policy, ("ratelimit-policy", r#""default";q=100;w=10"#.to_owned()));
     assert_eq!(state, ("ratelimit", r#""default";r=50;t=5"#.to_owned()));
@@ -35,7 +35,7 @@ fn a_granted_request_is_told_what_is_left_and_until_when() {
 }
 
 #[test]
-fn a_refused_request_is_told_the_same_moment_in_both_headers() {
+fn a_refused_request_has_one_moment_in_both_headers() {
     let refused = RateLimit { remaining: 0, retry_after: Some(Duration::from_millis(1_500)), ..GRANTED };
     assert_eq!(refused.ietf()[1].1, r#""default";r=0;t=2"#);
     assert_eq!(refused.retry_after(), Some(("retry-after", "2".to_owned())));
@@ -80,7 +80,7 @@ fn the_three_notations_of_a_date_are_the_same_moment() {
 }
 
 #[test]
-fn two_digits_of_a_year_are_never_more_than_fifty_years_ahead() {
+fn two_digit_years_are_at_most_fifty_years_ahead() {
     let in_2026 = at(1_790_000_000);
     let near = parse_retry_after("Saturday, 01-Jan-28 00:00:00 GMT", in_2026).unwrap();
     assert_eq!(near, Duration::from_secs(1_830_297_600 - 1_790_000_000), "2028");
@@ -88,7 +88,7 @@ fn two_digits_of_a_year_are_never_more_than_fifty_years_ahead() {
 }
 
 #[test]
-fn what_is_neither_seconds_nor_a_date_is_not_a_wait() {
+fn only_seconds_and_dates_are_waits() {
     for text in [
         "",
         " ",
@@ -181,7 +181,7 @@ fn a_fingerprint_does_not_change_from_version_to_version() {
 }
 
 #[test]
-fn a_key_that_cannot_be_used_is_a_bad_request_and_says_why() {
+fn an_unusable_key_is_a_bad_request_with_reason() {
     let long = "k".repeat(IDEMPOTENCY_KEY_BYTES_MAX + 1);
     let cases: [(Option<&[u8]>, &str); 9] = [
         (None, "required"),
@@ -198,7 +198,7 @@ fn a_key_that_cannot_be_used_is_a_bad_request_and_says_why() {
         let error = IdempotencyKey::required(header).unwrap_err();
         assert_eq!((error.code(), Problem::of(&error).status), (Code::InvalidArgument, 400));
         assert!(error.to_string().contains(reason), "{error}");
-        assert!(Problem::of(&error).body().contains(reason), "the client is told");
+        assert!(Problem::of(&error).body().contains(reason), "the client is notified");
     }
     assert_eq!(IdempotencyKey::optional(None), Ok(None));
     assert!(IdempotencyKey::optional(Some(b"")).is_err(), "a key that is there has to be right");
@@ -233,7 +233,7 @@ fn outcomes_of_idempotent_work_have_their_statuses() {
 }
 
 #[test]
-fn a_used_up_limit_is_the_problem_type_of_the_draft() {
+fn an_exhausted_limit_is_the_drafts_problem_type() {
     let error = Error::RateLimitExceeded { name: "user:alice".into(), retry_after: Some(Duration::from_secs(3)) };
     let problem = Problem::of(&error).violated_policies(&["daily"]).instance("/requests/7");
     assert_eq!(problem.status, 429);
@@ -244,7 +244,7 @@ fn a_used_up_limit_is_the_problem_type_of_the_draft() {
 }
 
 #[test]
-fn no_answer_tells_what_only_the_service_may_know() {
+fn no_reply_tells_what_only_the_service_may_know() {
     let secret = "swordfish";
     let name: std::sync::Arc<str> = secret.into();
     let errors = [
@@ -272,7 +272,7 @@ fn no_answer_tells_what_only_the_service_may_know() {
 }
 
 #[tokio::test]
-async fn a_limiter_tells_the_rate_of_the_tier_that_was_named_first() {
+async fn a_limiter_tells_its_first_tiers_rate() {
     let client = resil::connect("memory://").await.unwrap();
     let pro = client.limiter("pro", Limit::per_minute(100).burst(10).and(Limit::per_day(2_000))).unwrap();
     assert_eq!(pro.quota(), (100, Duration::from_secs(60)));
@@ -281,7 +281,7 @@ async fn a_limiter_tells_the_rate_of_the_tier_that_was_named_first() {
 }
 
 #[test]
-fn no_key_reaches_the_answers_of_another_scope() {
+fn no_key_reaches_the_replies_of_another_scope() {
     let key = |text: &str| IdempotencyKey::required(Some(text.as_bytes())).expect("a key");
     for tenant in [None, Some(""), Some("ann"), Some("%"), Some("ann:k1")] {
         let theirs = key("k1").scoped(tenant);
@@ -295,7 +295,7 @@ fn no_key_reaches_the_answers_of_another_scope() {
 }
 
 #[tokio::test]
-async fn headers_of_several_tiers_name_them_all_and_the_one_that_binds() {
+async fn headers_of_several_tiers_name_the_binding_one() {
     let (clock, url) = (Clock::driven(), "memory://");
     let client = resil::ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap();
     let limit = Limit::per_second(2).burst(4).and(Limit::per_minute(5));
@@ -304,8 +304,11 @@ async fn headers_of_several_tiers_name_them_all_and_the_one_that_binds() {
     for _ in 0..6 {
         let verdict = api.check("ann").await.unwrap();
         assert_eq!(verdict.each_tier().len(), 2);
-        let told = verdict.each_tier()[verdict.binding];
-        assert_eq!((verdict.limit, verdict.capacity, verdict.remaining), (told.limit, told.capacity, told.remaining));
+        let reported = verdict.each_tier()[verdict.binding];
+        assert_eq!(
+            (verdict.limit, verdict.capacity, verdict.remaining),
+            (reported.limit, reported.capacity, reported.remaining)
+        );
         let limited = Limited::of("api", &verdict, Shown::All, Reset::After);
         let value = |name| limited.headers.iter().find(|header| header.0 == name).map(|header| header.1.clone());
         assert_eq!(value("ratelimit-policy").unwrap(), r#""api-1s";q=4;w=2, "api-1m";q=5;w=60"#, "always the same");
@@ -336,17 +339,17 @@ const REFUSED: Verdict = Verdict {
 };
 
 #[test]
-fn a_verdict_becomes_headers_and_a_refusal_a_whole_answer() {
+fn a_verdict_becomes_headers_and_a_refusal_a_whole_reply() {
     let limited = |verdict: &Verdict, shown| Limited::of("pro", verdict, shown, Reset::After);
     let names = |limited: &Limited| limited.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>();
 
     let refused = limited(&REFUSED, Shown::All);
     assert_eq!(refused.headers[0].1, r#""pro";q=10;w=6"#, "a burst of ten fills in six seconds");
     assert_eq!(refused.headers[1].1, r#""pro";r=0;t=2"#);
-    let answer = refused.refusal.expect("it was refused");
-    assert_eq!(answer.status, 429);
-    assert!(answer.headers.contains(&("retry-after", "2".to_owned())));
-    let body: Value = serde_json::from_str(&answer.body()).unwrap();
+    let reply = refused.refusal.expect("it was refused");
+    assert_eq!(reply.status, 429);
+    assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
+    let body: Value = serde_json::from_str(&reply.body()).unwrap();
     assert_eq!((&body["code"], &body["violated-policies"]), (&json!("RATE_LIMIT_EXCEEDED"), &json!(["pro"])));
 
     let granted = Verdict { granted: 1, retry_after: Some(Duration::ZERO), ..REFUSED };
@@ -357,11 +360,11 @@ fn a_verdict_becomes_headers_and_a_refusal_a_whole_answer() {
         ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
     );
     assert!(names(&limited(&granted, Shown::Nothing)).is_empty());
-    assert_eq!(names(&limited(&REFUSED, Shown::Nothing)), ["retry-after"], "who is refused is told when");
+    assert_eq!(names(&limited(&REFUSED, Shown::Nothing)), ["retry-after"], "who is refused learns when");
 
     let never = limited(&Verdict { retry_after: None, ..REFUSED }, Shown::All);
     assert!(!names(&never).contains(&"retry-after"), "it will never be granted");
-    assert_eq!(never.refusal.map(|answer| answer.status), Some(429));
+    assert_eq!(never.refusal.map(|reply| reply.status), Some(429));
     assert_eq!(Shown::named("ietf"), Ok(Shown::Ietf));
     assert_eq!(Shown::named("IETF").map_err(|error| error.code()), Err(Code::InvalidArgument));
 }

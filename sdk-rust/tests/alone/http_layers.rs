@@ -37,13 +37,13 @@ async fn serve(router: Router) -> u16 {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Answer {
+struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
 }
 
-impl Answer {
+impl Reply {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
@@ -61,12 +61,12 @@ fn words(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Stri
     )
 }
 
-async fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
     let asked = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
         stream.write_all(words(method, path, headers, body).as_bytes()).await.expect("sent");
         let mut said = Vec::new();
-        stream.read_to_end(&mut said).await.expect("an answer");
+        stream.read_to_end(&mut said).await.expect("a response");
         String::from_utf8(said).expect("text")
     };
     let said = timeout(BOUND, asked).await.expect("in time");
@@ -75,7 +75,7 @@ async fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body
     let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status");
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
-    Answer { status, headers, body: body.to_owned() }
+    Reply { status, headers, body: body.to_owned() }
 }
 
 fn tiers(free: Limiter, pro: Limiter) -> HttpRateLimitLayer {
@@ -108,7 +108,7 @@ async fn limited(change: impl Fn(HttpRateLimitLayer) -> HttpRateLimitLayer) -> u
 }
 
 #[tokio::test]
-async fn an_exhausted_tier_is_429_and_every_answer_says_what_is_left() {
+async fn an_exhausted_tier_is_429_and_replies_say_whats_left() {
     let port = limited(|layer| layer).await;
     let first = ask(port, "GET", "/", &[("x-user", "ann")], "").await;
     assert_eq!(first.status, 200);
@@ -133,8 +133,8 @@ async fn what_failed_is_given_back_where_that_is_asked_for() {
         assert_eq!(ask(port, "GET", "/dear", &[("x-user", "ann"), ("x-status", "503")], "").await.status, 503);
     }
     for status in [200, 200, 404, 200, 429] {
-        let answer = ask(port, "GET", "/", &[("x-user", "ann"), ("x-status", &status.to_string())], "").await;
-        assert_eq!(answer.status, status, "of four, none was used up by failures");
+        let reply = ask(port, "GET", "/", &[("x-user", "ann"), ("x-status", &status.to_string())], "").await;
+        assert_eq!(reply.status, status, "of four, none was used up by failures");
     }
 }
 
@@ -146,7 +146,7 @@ async fn hang_up(port: u16, path: &str) {
 }
 
 #[tokio::test]
-async fn a_panic_is_given_back_and_a_client_that_hangs_up_gets_nothing_back() {
+async fn a_panic_is_refunded_and_a_disconnect_is_not() {
     let port = limited(|layer| layer.refund(|status| status >= 500)).await;
     for _ in 0..6 {
         hang_up(port, "/panics").await;
@@ -159,7 +159,7 @@ async fn a_panic_is_given_back_and_a_client_that_hangs_up_gets_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_cost_that_no_limit_takes_is_a_fault_of_the_service() {
+async fn a_cost_no_limit_takes_is_the_services_fault() {
     let port = limited(|layer| layer).await;
     let wrong = ask(port, "GET", "/free", &[ANN], "").await;
     assert_eq!((wrong.status, wrong.body.contains("cost")), (500, false), "{wrong:?}");
@@ -171,9 +171,9 @@ async fn a_cost_that_no_limit_takes_is_a_fault_of_the_service() {
 #[tokio::test]
 async fn headers_can_be_chosen() {
     let port = limited(|layer| layer.headers(Shown::Legacy).reset_at()).await;
-    let answer = ask(port, "GET", "/", &[("x-user", "ann")], "").await;
-    assert_eq!(answer.header("ratelimit"), None);
-    let reset: u64 = answer.header("x-ratelimit-reset").and_then(|reset| reset.parse().ok()).expect("a number");
+    let reply = ask(port, "GET", "/", &[("x-user", "ann")], "").await;
+    assert_eq!(reply.header("ratelimit"), None);
+    let reset: u64 = reply.header("x-ratelimit-reset").and_then(|reset| reset.parse().ok()).expect("a number");
     assert!(reset > 1_700_000_000, "seconds since 1970: {reset}");
 }
 
@@ -214,7 +214,7 @@ async fn made(shop: &Shop, request: Request<Body>) -> Response<Body> {
         "/stream" => {
             let parts = [format!("order {number}, "), "in ".to_owned(), "parts".to_owned()];
             let parts = stream::iter(parts.map(|part| Ok::<_, Infallible>(Bytes::from(part))));
-            return head.body(Body::from_stream(parts)).expect("an answer");
+            return head.body(Body::from_stream(parts)).expect("a response");
         }
         "/panics-late" => {
             // The first half is on its way by then.
@@ -223,23 +223,23 @@ async fn made(shop: &Shop, request: Request<Body>) -> Response<Body> {
                 assert_eq!(part, 0, "on purpose");
                 Ok::<_, Infallible>(Bytes::from("half"))
             });
-            return head.body(Body::from_stream(parts)).expect("an answer");
+            return head.body(Body::from_stream(parts)).expect("a response");
         }
         "/breaks" => {
             let parts: [Result<_, &str>; 2] = [Ok(Bytes::from("half")), Err("broken")];
-            return head.body(Body::from_stream(stream::iter(parts))).expect("an answer");
+            return head.body(Body::from_stream(stream::iter(parts))).expect("a response");
         }
         _ => {}
     }
     let text = format!("order {number} of {}", String::from_utf8_lossy(&body));
-    head.body(text.into()).expect("an answer")
+    head.body(text.into()).expect("a response")
 }
 
 const ANN: (&str, &str) = ("x-user", "ann");
 const KEY: (&str, &str) = ("idempotency-key", "\"k1\"");
 
 #[tokio::test]
-async fn a_duplicate_gets_the_first_answer() {
+async fn a_duplicate_gets_the_first_reply() {
     let (port, shop) = shop(|layer| layer).await;
     let first = ask(port, "POST", "/orders?a=1", &[ANN, KEY], "tea").await;
     assert_eq!((first.status, first.body.as_str(), first.header("x-attempt")), (201, "order 1 of tea", Some("1")));
@@ -280,7 +280,7 @@ async fn while_the_first_runs_a_duplicate_is_409() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_does_not_cut_the_work_in_half() {
+async fn a_client_that_hangs_up_cuts_no_work_short() {
     let (port, shop) = shop(|layer| layer).await;
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
     stream.write_all(words("POST", "/slow", &[ANN, KEY], "tea").as_bytes()).await.expect("sent");
@@ -301,7 +301,7 @@ async fn a_client_that_hangs_up_does_not_cut_the_work_in_half() {
 }
 
 #[tokio::test]
-async fn answers_that_may_differ_the_next_time_are_not_kept() {
+async fn replies_that_may_differ_the_next_time_are_not_kept() {
     let (port, made) = shop(|layer| layer).await;
     for number in 1..=3 {
         assert_eq!(ask(port, "POST", "/fails", &[ANN, KEY], "").await.status, 503);
@@ -342,7 +342,7 @@ async fn a_stream_that_panics_never_looks_whole() {
 }
 
 #[tokio::test]
-async fn bodies_and_answers_have_a_largest_size() {
+async fn bodies_and_replies_have_a_largest_size() {
     let (port, shop) = shop(|layer| layer.max_body(4).max_response(90)).await;
     assert_eq!(ask(port, "POST", "/orders", &[ANN, KEY], "12345").await.status, 413);
     assert_eq!(shop.made.load(SeqCst), 0);
@@ -375,11 +375,11 @@ async fn plain_tower_services_keep_their_errors() {
     };
     assert_eq!(ask("/fails").await.err(), Some("down"));
     assert_eq!(ask("/fails").await.err(), Some("down"), "a failure frees the key");
-    let first = ask("/").await.expect("an answer");
+    let first = ask("/").await.expect("a response");
     assert_eq!(first.headers().get("ratelimit-policy").expect("a policy"), r#""everybody";q=4;w=60"#);
-    let again = ask("/").await.expect("an answer");
+    let again = ask("/").await.expect("a response");
     assert_eq!(again.into_body().collect().await.expect("a body").to_bytes(), "made");
-    assert_eq!(ask("/").await.expect("an answer").status(), 429);
+    assert_eq!(ask("/").await.expect("a response").status(), 429);
     assert_eq!(calls.load(SeqCst), 3);
 }
 
@@ -394,16 +394,16 @@ async fn two_lines_are_enough() {
         .layer(IdempotencyLayer::new(orders, |request| header_text(request, "x-user")))
         .layer(HttpRateLimitLayer::new(move |request| Some(HttpTier::new(&free, header_text(request, "x-user")?))));
     let port = serve(app).await;
-    let answers = [
+    let replies = [
         ask(port, "POST", "/orders", &[ANN, KEY], "tea").await,
         ask(port, "POST", "/orders", &[ANN, KEY], "tea").await,
         ask(port, "POST", "/orders", &[ANN, KEY], "tea").await,
     ];
     assert_eq!(
-        answers.each_ref().map(|answer| (answer.status, answer.is_replayed())),
+        replies.each_ref().map(|reply| (reply.status, reply.is_replayed())),
         [(200, false), (200, true), (429, false)]
     );
-    assert_eq!(answers[1].header("x-ratelimit-remaining"), Some("0"), "a replay has its own headers");
+    assert_eq!(replies[1].header("x-ratelimit-remaining"), Some("0"), "a replay has its own headers");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What idempotent work promises, on `memory://` with a driven clock. What a server says oddly is in the crate's own tests.
 
+mod crowd;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -30,7 +32,7 @@ async fn pay(work: &Idempotent, key: &str) -> Result<(Option<Bytes>, u32), Failu
 }
 
 #[tokio::test]
-async fn duplicates_in_two_processes_run_once_and_all_get_the_result() {
+async fn duplicates_in_two_processes_run_once_and_share_results() {
     let clock = Clock::driven();
     let runs = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
@@ -56,7 +58,7 @@ async fn duplicates_in_two_processes_run_once_and_all_get_the_result() {
 }
 
 #[tokio::test]
-async fn the_same_key_with_another_request_is_refused_in_every_phase() {
+async fn a_key_with_another_request_is_refused_in_every_phase() {
     let clock = Clock::driven();
     let (here, there) =
         (work("other", &clock, |settings| settings).await, work("other", &clock, |settings| settings).await);
@@ -89,7 +91,7 @@ async fn the_same_key_with_another_request_is_refused_in_every_phase() {
 }
 
 #[tokio::test]
-async fn a_duplicate_waits_for_its_own_patience_and_is_told_when_to_come_again() {
+async fn a_duplicate_waits_its_own_time_and_learns_when() {
     let clock = Clock::driven();
     let (here, there) =
         (work("slow", &clock, |settings| settings).await, work("slow", &clock, |settings| settings).await);
@@ -121,7 +123,7 @@ async fn a_duplicate_waits_for_its_own_patience_and_is_told_when_to_come_again()
 }
 
 #[tokio::test]
-async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
+async fn the_lease_is_renewed_while_the_work_lasts() {
     let clock = Clock::driven();
     let (here, there) =
         (work("long", &clock, |settings| settings).await, work("long", &clock, |settings| settings).await);
@@ -147,7 +149,7 @@ async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
 }
 
 #[tokio::test]
-async fn an_error_frees_the_key_at_once_and_the_next_one_is_told() {
+async fn an_error_frees_the_key_and_the_next_knows() {
     let clock = Clock::driven();
     let (here, there) =
         (work("free", &clock, |settings| settings).await, work("free", &clock, |settings| settings).await);
@@ -175,13 +177,13 @@ async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
     assert_eq!(second, Err(Failure::Inner(Declined::NoMoney)));
     let replayed = there.run_json_remembering("42", b"", &remember, async |_| Ok(7)).await;
     assert_eq!(replayed, Err(Failure::Inner(Declined::NoMoney)));
-    // Who does not remember errors is told that there is one, and does not run either.
+    // Who does not remember errors learns that there is one, and does not run either.
     assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::IdempotencyFailed));
     assert!(matches!(there.get("42").await, Ok(RecordedState::Done { is_error: true, .. })));
 }
 
 #[tokio::test]
-async fn a_run_that_is_cut_short_is_not_aborted_because_nobody_knows_what_it_did() {
+async fn a_run_cut_short_is_not_aborted() {
     let clock = Clock::driven();
     let (here, there) =
         (work("cut", &clock, |settings| settings).await, work("cut", &clock, |settings| settings).await);
@@ -205,7 +207,7 @@ async fn a_run_that_is_cut_short_is_not_aborted_because_nobody_knows_what_it_did
 }
 
 #[tokio::test]
-async fn a_run_that_panics_is_like_one_that_was_cut_short() {
+async fn a_panicked_run_is_like_one_cut_short() {
     let clock = Clock::driven();
     let here = work("panic", &clock, |settings| settings).await;
     let running = tokio::spawn({
@@ -220,7 +222,7 @@ async fn a_run_that_panics_is_like_one_that_was_cut_short() {
 }
 
 #[tokio::test]
-async fn a_run_that_may_be_aborted_frees_the_key_when_it_is_cut_short() {
+async fn an_abortable_run_cut_short_frees_the_key() {
     let clock = Clock::driven();
     let here = work("abort", &clock, |settings| settings.abort_on_cancel()).await;
     let there = work("abort", &clock, |settings| settings).await;
@@ -235,7 +237,7 @@ async fn a_run_that_may_be_aborted_frees_the_key_when_it_is_cut_short() {
 }
 
 #[tokio::test]
-async fn a_duplicate_that_leaves_while_it_waits_costs_nobody_a_run() {
+async fn a_duplicate_that_leaves_early_costs_no_run() {
     let clock = Clock::driven();
     let works = [
         work("leave", &clock, |settings| settings).await,
@@ -318,7 +320,7 @@ async fn work_that_fell_silent_under_hold_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn results_are_kept_for_their_time_and_their_age_is_told() {
+async fn results_are_kept_their_time_and_report_their_age() {
     let clock = Clock::driven();
     let here = work("keep", &clock, |settings| settings.keep(60 * SECOND)).await;
     assert_eq!(here.get("42").await.unwrap(), RecordedState::Unknown);
@@ -350,7 +352,7 @@ enum Odd {
 }
 
 #[tokio::test]
-async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_done_again() {
+async fn an_unrecorded_result_fails_loudly_and_is_not_redone() {
     let clock = Clock::driven();
     let (here, there) =
         (work("odd", &clock, |settings| settings).await, work("odd", &clock, |settings| settings).await);
@@ -374,7 +376,7 @@ async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_
 
 /// As Python and Node keep it: see `tests/polyglot`.
 #[tokio::test]
-async fn an_error_that_is_final_is_kept_in_the_form_that_all_languages_share() {
+async fn a_final_error_is_kept_in_all_languages_form() {
     let clock = Clock::driven();
     let work = work("declined", &clock, |settings| settings).await;
     let remember = Remember::recorded(
@@ -407,7 +409,7 @@ async fn two_handles_of_one_name_share_one_run() {
     let runs = Arc::new(AtomicU32::new(0));
     let tasks: Vec<_> = (0..50)
         .map(|_| {
-            // Without patience: a caller that asked the server would be told that it is busy.
+            // Without patience: a caller that asked the server would learn that it is busy.
             let work = client.idempotent("pay", IdempotencySettings::new().wait(SECOND)).unwrap();
             let (runs, clock) = (Arc::clone(&runs), clock.clone());
             tokio::spawn(async move {
@@ -431,7 +433,7 @@ async fn two_handles_of_one_name_share_one_run() {
 }
 
 #[tokio::test]
-async fn an_event_is_new_once_and_again_only_to_the_same_consumer() {
+async fn an_event_is_new_only_once_and_to_one_consumer() {
     let clock = Clock::driven();
     let (here, there) =
         (work("once", &clock, |settings| settings).await, work("once", &clock, |settings| settings).await);
@@ -454,101 +456,4 @@ async fn what_cannot_be_right_is_refused_by_name() {
     assert!(refusal(IdempotencySettings::new().keep(Duration::ZERO)).starts_with("keep "));
     assert!(refusal(IdempotencySettings::new().wait(601 * SECOND)).starts_with("wait "));
     assert!(refusal(IdempotencySettings::new().when_away(resil::Away::Local)).starts_with("whenAway "));
-}
-
-/// What one caller does.
-#[derive(Debug, Clone)]
-struct Caller {
-    process: usize,
-    after_ms: u64,
-    takes_ms: u64,
-    way: Way,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Succeeds,
-    Fails,
-    /// Dropped that long after it was made.
-    Leaves {
-        after_ms: u64,
-    },
-}
-
-fn callers() -> impl Strategy<Value = Vec<Caller>> {
-    let way = prop_oneof![
-        3 => Just(Way::Succeeds),
-        2 => Just(Way::Fails),
-        2 => (0_u64..30_000).prop_map(|after_ms| Way::Leaves { after_ms }),
-    ];
-    let caller = (0_usize..3, 0_u64..20_000, 0_u64..25_000, way)
-        .prop_map(|(process, after_ms, takes_ms, way)| Caller { process, after_ms, takes_ms, way });
-    prop::collection::vec(caller, 1..12)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    #[test]
-    fn whatever_callers_do_one_runs_at_a_time_and_one_result_is_all_there_is(callers in callers()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let clock = Clock::driven();
-            let store = format!("random-{}", rand::random::<u64>());
-            let mut works = Vec::new();
-            for _ in 0..3 {
-                works.push(work(&store, &clock, |settings| settings.wait(60 * SECOND)).await);
-            }
-            let running = Arc::new(AtomicU32::new(0));
-            let done = Arc::new(AtomicU32::new(0));
-            struct Leaves(Arc<AtomicU32>);
-            impl Drop for Leaves {
-                fn drop(&mut self) {
-                    self.0.fetch_sub(1, SeqCst);
-                }
-            }
-            let tasks: Vec<_> = callers
-                .iter()
-                .cloned()
-                .map(|Caller { process, after_ms, takes_ms, way }| {
-                    let (work, clock, running, done) =
-                        (works[process].clone(), clock.clone(), Arc::clone(&running), Arc::clone(&done));
-                    tokio::spawn(async move {
-                        clock.sleep(Duration::from_millis(after_ms)).await;
-                        let call = work.run("42", b"", async |_| {
-                            assert_eq!(running.fetch_add(1, SeqCst), 0, "two run at once");
-                            let _leaves = Leaves(Arc::clone(&running));
-                            clock.sleep(Duration::from_millis(takes_ms)).await;
-                            if way == Way::Fails {
-                                return Err("no");
-                            }
-                            Ok(done.fetch_add(1, SeqCst).to_string())
-                        });
-                        match way {
-                            Way::Leaves { after_ms } => tokio::select! {
-                                outcome = call => Some(outcome),
-                                () = clock.sleep(Duration::from_millis(after_ms)) => None,
-                            },
-                            _ => Some(call.await),
-                        }
-                    })
-                })
-                .collect();
-            drive(&clock, 200 * SECOND).await;
-            let mut ran = 0;
-            for task in tasks {
-                assert!(task.is_finished(), "nobody is stuck");
-                match task.await.unwrap() {
-                    Some(Ok(outcome)) => {
-                        assert_eq!(outcome.value.as_deref(), Some(&b"0"[..]), "there is one result");
-                        assert!(outcome.recorded);
-                        ran += u32::from(!outcome.replayed);
-                    }
-                    Some(Err(Failure::Inner(error))) => assert_eq!(error, "no"),
-                    Some(Err(other)) => assert_eq!(other.code(), Some(Code::IdempotencyBusy)),
-                    None => {}
-                }
-            }
-            assert!(ran <= 1 && done.load(SeqCst) <= 1, "the work is done once");
-        });
-    }
 }

@@ -28,7 +28,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
+async fn one_holds_it_and_a_dropped_guard_releases() {
     let client = client(&Clock::driven()).await;
     let lock = client.lock("orders", LockSettings::new().meta("nightly run")).unwrap();
     let guard = lock.try_acquire().await.expect("free");
@@ -53,7 +53,7 @@ async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
 
 /// The task that renews has a thread of its own and is slower than the next line, mostly: so often that one of them would fail.
 #[tokio::test]
-async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
+async fn a_caller_stopped_beyond_the_deadline_learns_it_first() {
     use futures_util::FutureExt;
 
     for _ in 0..200 {
@@ -86,7 +86,7 @@ async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
 }
 
 #[tokio::test]
-async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_wait_for_itself() {
+async fn readers_share_and_one_upgrading_inside_learns_its_deadlock() {
     let client = client(&Clock::driven()).await;
     let (reader, writer) = (
         client.lock("orders", LockSettings::new().shared()).unwrap(),
@@ -100,7 +100,7 @@ async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_
 }
 
 #[tokio::test]
-async fn a_lock_outlives_its_lease_many_times_while_its_guard_lives() {
+async fn a_lock_outlives_its_lease_with_its_guard() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let guard = client.lock("orders", LockSettings::new().lease(ms(900))).unwrap().try_acquire().await.expect("free");
@@ -113,7 +113,7 @@ async fn a_lock_outlives_its_lease_many_times_while_its_guard_lives() {
 }
 
 #[tokio::test]
-async fn the_same_task_enters_again_without_asking_and_the_outermost_releases() {
+async fn the_same_task_reenters_freely_and_the_outermost_releases() {
     let client = client(&Clock::driven()).await;
     let lock = client.lock("orders", LockSettings::new()).unwrap();
     let done: Result<(), Failure<Error>> = lock
@@ -143,7 +143,7 @@ async fn the_same_task_enters_again_without_asking_and_the_outermost_releases() 
 }
 
 #[tokio::test]
-async fn two_branches_of_one_task_do_not_hold_each_others_locks() {
+async fn two_branches_of_a_task_hold_separate_locks() {
     let client = client(&Clock::driven()).await;
     let lock = client.lock("orders", LockSettings::new()).unwrap();
     let inside = AtomicUsize::new(0);
@@ -160,7 +160,7 @@ async fn two_branches_of_one_task_do_not_hold_each_others_locks() {
 }
 
 #[tokio::test]
-async fn a_function_may_ask_to_run_on_when_its_lock_is_lost() {
+async fn a_function_may_run_on_after_losing_its_lock() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let lock = client.lock("orders", LockSettings::new().lease(ms(900)).keep_running_when_lost()).unwrap();
@@ -184,7 +184,7 @@ async fn a_function_may_ask_to_run_on_when_its_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn errors_of_the_function_are_its_own_and_the_lock_is_released() {
+async fn a_functions_errors_are_its_own_and_release_the_lock() {
     let client = client(&Clock::driven()).await;
     let lock = client.lock("orders", LockSettings::new()).unwrap();
     let failed = lock.with_lock(|_| async { Err::<(), _>("mine") }).await.expect_err("it failed");
@@ -232,7 +232,7 @@ async fn several_locks_are_acquired_in_the_order_of_their_keys() {
 }
 
 #[tokio::test]
-async fn several_locks_are_not_held_if_one_is_lost_while_the_last_is_waited_for() {
+async fn several_locks_are_refused_if_one_is_lost_meanwhile() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let single = |name: &str| client.lock(name, LockSettings::new()).unwrap();
@@ -282,7 +282,7 @@ async fn one_time_limit_is_for_several_locks_together() {
 }
 
 #[tokio::test]
-async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_over() {
+async fn a_waiter_gets_a_free_lock_or_its_timeout() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let lock = client.lock("orders", LockSettings::new()).unwrap();
@@ -299,8 +299,11 @@ async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_o
     clock.advance(ms(100));
     settle().await;
     assert!(short.is_finished() && !ever.is_finished());
-    let told = short.await.expect("no panic").expect_err("in vain");
-    assert!(matches!(told, Error::LockTimeout { waited, retry_after: Some(_), .. } if waited == ms(100)), "{told:?}");
+    let reported = short.await.expect("no panic").expect_err("in vain");
+    assert!(
+        matches!(reported, Error::LockTimeout { waited, retry_after: Some(_), .. } if waited == ms(100)),
+        "{reported:?}"
+    );
     clock.advance(ms(900));
     guard.release().await.expect("released");
     settle().await;
@@ -361,7 +364,7 @@ proptest! {
 
 /// On a server the message of a loss says so; nothing has to be renewed for it.
 #[tokio::test]
-async fn a_broken_lock_in_memory_is_told_at_once() {
+async fn a_broken_lock_in_memory_is_reported_at_once() {
     let clock = Clock::driven();
     let connect = async || ConnectSettings::new("memory://broken").clock(clock.clone()).connect().await.unwrap();
     let (holder, operator) = (connect().await, connect().await);

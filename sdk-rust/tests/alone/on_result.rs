@@ -1,4 +1,4 @@
-//! Results that are failures: a 503 that came as an answer, not as an error.
+//! Results that are failures: a 503 that came as a result, not as an error.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn a_result_that_is_a_failure_is_tried_again() {
 }
 
 #[tokio::test]
-async fn the_last_result_is_returned_when_all_attempts_are_used_up() {
+async fn after_all_attempts_the_last_result_is_returned() {
     let retry = Retry::new(&retries()).unwrap();
     let calls = Cell::new(0);
     let call = || {
@@ -49,8 +49,8 @@ async fn results_trip_a_breaker() {
     let settings = BreakerSettings::new().consecutive_failures(2);
     let breaker = client.breaker("bank", settings).unwrap();
     for _ in 0..2 {
-        let answer = breaker.call_on_result(unwell, retry_none, || async { Ok::<u16, &str>(503) }).await;
-        assert_eq!(answer, Ok(503), "it is an answer all the same");
+        let reply = breaker.call_on_result(unwell, retry_none, || async { Ok::<u16, &str>(503) }).await;
+        assert_eq!(reply, Ok(503), "it is a result all the same");
     }
     assert_eq!(breaker.state().await.unwrap().state, State::Open);
     let refused = breaker.call_on_result(unwell, retry_none, || async { Ok::<u16, &str>(200) }).await;

@@ -35,7 +35,7 @@ struct Model {
     max: u32,
     queue: u32,
     metrics: BulkheadMetrics,
-    line: VecDeque<usize>,
+    waiting: VecDeque<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +43,7 @@ enum Place {
     InLine {
         until: Duration,
     },
-    /// Given, but the caller was not told yet.
+    /// Given, but the caller was not notified yet.
     Given,
     Held,
     Gone,
@@ -77,14 +77,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 impl Model {
     fn expected(&self) -> BulkheadMetrics {
-        let queued = self.line.len() as u32;
+        let queued = self.waiting.len() as u32;
         BulkheadMetrics { queued, available: self.max - self.metrics.active, ..self.metrics }
     }
 
     /// Somebody who had a place leaves; who has it now.
     fn leave(&mut self) -> Option<usize> {
         self.metrics.completed += 1;
-        let next = self.line.pop_front();
+        let next = self.waiting.pop_front();
         if next.is_none() {
             self.metrics.active -= 1;
         }
@@ -117,9 +117,9 @@ proptest! {
                             Poll::Ready(Ok(permit)) => (Place::Held, Some(permit)),
                             other => return Err(TestCaseError::fail(format!("a place was free: {other:?}"))),
                         }
-                    } else if model.line.len() < model.queue as usize {
+                    } else if model.waiting.len() < model.queue as usize {
                         prop_assert!(outcome.is_pending());
-                        model.line.push_back(id);
+                        model.waiting.push_back(id);
                         (Place::InLine { until: clock.now() + MAX_WAIT }, None)
                     } else {
                         model.metrics.rejected += 1;
@@ -146,7 +146,7 @@ proptest! {
                             (caller.place, caller.future) = (Place::Gone, None);
                             let model = &mut models[caller.compartment];
                             model.metrics.rejected += 1;
-                            model.line.retain(|other| *other != id);
+                            model.waiting.retain(|other| *other != id);
                         }
                         (Place::InLine { until }, Poll::Pending) if until > clock.now() => {}
                         (place, outcome) => return Err(TestCaseError::fail(format!("{place:?} became {outcome:?}"))),
@@ -161,7 +161,7 @@ proptest! {
                     let model = &mut models[caller.compartment];
                     if let Place::InLine { .. } = place {
                         model.metrics.abandoned += 1;
-                        model.line.retain(|other| *other != id);
+                        model.waiting.retain(|other| *other != id);
                     } else if let Some(next) = model.leave() {
                         callers[next].place = Place::Given;
                     }
@@ -294,7 +294,7 @@ fn a_full_partition_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn a_place_is_given_back_when_the_call_fails_is_dropped_or_panics() {
+fn a_permit_returns_when_its_call_fails_drops_or_panics() {
     let clock = Clock::driven();
     let bulkhead = bulkhead(1, 0, (1, 0), &clock);
     let failed = poll_now(pin!(bulkhead.call(|| ready(Err::<(), _>("down")))));
@@ -309,7 +309,7 @@ fn a_place_is_given_back_when_the_call_fails_is_dropped_or_panics() {
 }
 
 #[test]
-fn a_caller_that_waits_too_long_is_refused_at_that_moment() {
+fn a_caller_that_waits_too_long_is_refused_then() {
     let clock = Clock::driven();
     let bulkhead = bulkhead(1, 1, (1, 0), &clock);
     let _held = bulkhead.try_acquire().expect("a place");
@@ -321,7 +321,7 @@ fn a_caller_that_waits_too_long_is_refused_at_that_moment() {
 }
 
 #[test]
-fn a_caller_that_asked_last_on_behalf_of_a_waiting_call_is_the_one_who_is_woken() {
+fn the_last_task_that_polled_a_waiting_call_is_woken() {
     struct Woken(AtomicU32);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
@@ -342,7 +342,7 @@ fn a_caller_that_asked_last_on_behalf_of_a_waiting_call_is_the_one_who_is_woken(
 }
 
 #[test]
-fn without_waiting_there_is_no_line() {
+fn without_waiting_there_is_no_queue() {
     let settings = BulkheadSettings {
         max_concurrent_calls: 1,
         max_queue: 5,
@@ -356,7 +356,7 @@ fn without_waiting_there_is_no_line() {
 
 /// Many tasks on many threads: some are cancelled, all are woken, nobody is lost, and the places are never exceeded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_crowd_from_many_threads_never_exceeds_the_places_and_is_served_to_the_last() {
+async fn a_crowd_of_threads_never_exceeds_the_permits() {
     const PLACES: u32 = 3;
     const CALLS: u64 = 3_000;
     let settings = BulkheadSettings {
@@ -378,7 +378,7 @@ async fn a_crowd_from_many_threads_never_exceeds_the_places_and_is_served_to_the
                     Ok::<_, ()>(())
                 });
                 if n % 5 == 0 {
-                    // Leaves in the middle of the line, or with a place on its way; not with one in use.
+                    // Leaves in the middle of the queue, or with a place on its way; not with one in use.
                     let mut call = pin!(bulkhead.acquire());
                     for _ in 0..n % 7 {
                         if std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_ready())).await {
@@ -388,7 +388,7 @@ async fn a_crowd_from_many_threads_never_exceeds_the_places_and_is_served_to_the
                     }
                     return 0;
                 }
-                call.await.expect("the line is long enough");
+                call.await.expect("the queue is long enough");
                 1
             })
         })

@@ -51,7 +51,7 @@ fn timeouts_hedges_and_fallbacks_are_counted() {
         let hedge = Hedge::new(&HedgeSettings::default()).expect("valid").named("orders").with_clock(clock.clone());
         (timeout, hedge, Fallback::value(()).named("orders"))
     });
-    drive(&clock, fallback.around(|| timeout.call(pending::<Result<(), ()>>))).expect("the fallback answers");
+    drive(&clock, fallback.around(|| timeout.call(pending::<Result<(), ()>>))).expect("the fallback replies");
     let begun = std::cell::Cell::new(0);
     let call = || {
         begun.set(begun.get() + 1);
@@ -62,7 +62,7 @@ fn timeouts_hedges_and_fallbacks_are_counted() {
             Ok::<_, ()>(())
         }
     };
-    drive(&clock, hedge.call(retry_all, call)).expect("the second answers");
+    drive(&clock, hedge.call(retry_all, call)).expect("the second replies");
     seen.is(&[
         ("resil_fallbacks_total{name=orders}", 1.0),
         ("resil_hedged_total{name=orders}", 1.0),
@@ -83,7 +83,7 @@ fn the_gauges_of_a_bulkhead_follow_it() {
     let held = bulkhead.try_acquire().expect("a place");
     let mut waiting = pin!(bulkhead.acquire());
     assert!(poll_now(waiting.as_mut()).is_pending());
-    assert!(poll_now(pin!(bulkhead.acquire())).is_ready(), "the line is full");
+    assert!(poll_now(pin!(bulkhead.acquire())).is_ready(), "the queue is full");
     seen.is(&[(active, 1.0), (queued, 1.0), (rejected, 1.0), (granted, 1.0)]);
     drop(held);
     let next = drive(&clock, waiting).expect("it is their turn");

@@ -129,7 +129,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_as_people_write_it_is_written_back_as_it_was() {
+fn a_file_as_people_write_it_round_trips() {
     let yaml = "maxAttempts: 4\ninitialBackoff: 250ms\nmaxBackoff: 30s\nbackoffMultiplier: 1.5\njitter: 20%\nminBackoff: 10ms\n\
                 retryAfterMax: 1m\nmaxElapsed: 2m\nbudget:\n  ttl: 10s\n  minPerSecond: 10\n  percent: 20\n";
     let settings: RetrySettings = serde_saphyr::from_str(yaml).expect("valid");
@@ -142,7 +142,7 @@ fn a_file_as_people_write_it_is_written_back_as_it_was() {
 }
 
 #[test]
-fn a_bare_number_is_refused_and_what_is_omitted_is_as_usual() {
+fn a_bare_number_is_refused_and_omissions_use_defaults() {
     assert!(serde_json::from_str::<TimeoutSettings>(r#"{"attempt":250}"#).is_err());
     assert!(serde_json::from_str::<TimeoutSettings>(r#"{"attempt":"250"}"#).is_err());
     let settings: TimeoutSettings = serde_saphyr::from_str("attempt: 250ms\ntotal: null").expect("valid");

@@ -27,7 +27,7 @@ async fn client(clock: &Clock) -> Client {
 }
 
 #[tokio::test]
-async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
+async fn locks_and_permits_are_counted_from_question_to_end() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::with_histograms();
@@ -122,7 +122,7 @@ async fn idempotent_calls_are_counted_once_each_by_how_they_ended() {
 }
 
 #[tokio::test]
-async fn work_that_fell_silent_and_work_whose_lease_was_lost_are_told_apart() {
+async fn silent_work_and_lost_leases_are_distinguished() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::default();
@@ -145,7 +145,7 @@ async fn work_that_fell_silent_and_work_whose_lease_was_lost_are_told_apart() {
 }
 
 #[tokio::test]
-async fn gets_are_counted_by_where_the_answer_came_from_and_loads_by_what_they_brought() {
+async fn gets_count_by_source_and_loads_by_outcome() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::with_histograms();
@@ -207,7 +207,7 @@ fn documented() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_there_is_is_documented_and_every_documented_one_is_there() {
+fn the_metrics_are_exactly_the_documented_ones() {
     let row = |metric: &resil::telemetry::Metric| {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         format!("| `{}` | {} | {} | {} |", metric.name, metric.kind.text(), labels.join(", "), metric.help)

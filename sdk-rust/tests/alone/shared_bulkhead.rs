@@ -25,7 +25,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn no_more_than_max_are_inside_and_who_leaves_makes_room() {
+async fn at_most_max_are_inside_and_leavers_make_room() {
     let client = client(&Clock::driven()).await;
     let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(2)).unwrap();
     let (one, two) = (reports.enter().await.expect("room"), reports.enter().await.expect("room"));
@@ -60,7 +60,7 @@ async fn a_permit_is_renewed_while_its_guard_lives() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_is_told_and_so_is_who_finds_the_line_full() {
+async fn long_waits_and_full_queues_are_refused() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let settings = SharedBulkheadSettings::new(1).max_queue(2).max_wait(ms(500));
@@ -73,7 +73,7 @@ async fn who_waits_too_long_is_told_and_so_is_who_finds_the_line_full() {
         })
         .collect();
     settle().await;
-    assert_eq!(reports.enter().await.map(drop).expect_err("no place in line").code(), Code::BulkheadFull);
+    assert_eq!(reports.enter().await.map(drop).expect_err("no position in the queue").code(), Code::BulkheadFull);
     clock.advance(ms(500));
     settle().await;
     for waiting in waiting {

@@ -39,7 +39,7 @@ async fn shut_down(client: &Client, deadline: Duration) -> JoinHandle<ShutdownRe
     task
 }
 
-/// A call that is in flight until it is told to end.
+/// A call that is in flight until it is asked to end.
 async fn begin_call(client: &Client) -> (oneshot::Sender<u8>, JoinHandle<Result<u8, Error>>) {
     let (end, ended) = oneshot::channel();
     let client = client.clone();
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_call_waits_for_the_same_end_and_may_bring_it_forward() {
+fn a_second_shutdown_awaits_and_may_hasten_the_first() {
     block_on(async {
         let (client, clock) = driven().await;
         let (_end, stuck) = begin_call(&client).await;
@@ -119,14 +119,14 @@ fn a_second_call_waits_for_the_same_end_and_may_bring_it_forward() {
 }
 
 #[test]
-fn a_request_that_is_in_flight_may_make_calls_until_it_ends() {
+fn a_request_in_flight_may_make_calls_until_its_end() {
     block_on(async {
         let (client, _clock) = driven().await;
-        let (resume, told) = oneshot::channel::<()>();
+        let (resume, reported) = oneshot::channel::<()>();
         let (outer, inner) = (client.clone(), client.clone());
         let request = tokio::spawn(async move {
             let work = async move {
-                told.await.unwrap();
+                reported.await.unwrap();
                 inner.in_flight(async { "the inner call" }).await
             };
             outer.in_flight(work).await
@@ -154,7 +154,7 @@ fn a_call_that_is_dropped_is_no_longer_in_flight() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_no_future_is_waited_for_and_its_parts_are_let_in() {
+async fn a_synchronous_call_is_waited_for_and_its_parts_admitted() {
     let client = resil::connect("memory://").await.unwrap();
     let limiter = client.limiter("api", Limit::per_second(10)).unwrap();
     let call = client.begin_call().unwrap();

@@ -16,7 +16,7 @@ fn names(script: &Script) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
+async fn a_script_runs_in_order_and_then_is_away() {
     let script = Script::new().reply(1).away().fail(Error::PermissionDenied("to do that"));
     let client = script.connect();
     let idempotent = client.idempotent("orders", IdempotencySettings::new()).unwrap();
@@ -55,7 +55,7 @@ async fn a_connection_that_is_lost_shows() {
 }
 
 #[tokio::test]
-async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
+async fn the_stages_ask_in_order_once_per_attempt() {
     // A circuit that is closed: admitted, state, permit, retry after, generation. Then a limit, then a place that is had.
     let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let script = Script::new().clock(&Clock::driven()).reply(admitted()).reply([1, 10, 9, 0, 100]);

@@ -32,7 +32,7 @@ impl Drop for Running {
 }
 
 impl Remote {
-    fn call<T: Send + 'static>(&self, answer: Result<T, Status>) -> impl FnOnce() -> Answered<T> + Send + 'static {
+    fn call<T: Send + 'static>(&self, reply: Result<T, Status>) -> impl FnOnce() -> Answered<T> + Send + 'static {
         let remote = self.clone();
         move || {
             Box::pin(async move {
@@ -40,7 +40,7 @@ impl Remote {
                 remote.running.fetch_add(1, SeqCst);
                 let _running = Running(Arc::clone(&remote.running));
                 remote.go.notified().await;
-                answer.map(Response::new)
+                reply.map(Response::new)
             })
         }
     }
@@ -57,7 +57,7 @@ impl Remote {
 type Answered<T> = std::pin::Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 
 #[test]
-fn a_caller_that_gives_up_leaves_the_call_to_the_others_and_the_last_one_takes_it_along() {
+fn a_caller_that_gives_up_leaves_others_their_call() {
     let (policy, remote) = (GrpcPolicy::new().clock(Clock::driven()), Remote::default());
     let mut leader = Box::pin(policy.unary("m", ["a"], remote.call(Ok(1))));
     assert!(poll_now(leader.as_mut()).is_pending());
@@ -66,8 +66,8 @@ fn a_caller_that_gives_up_leaves_the_call_to_the_others_and_the_last_one_takes_i
     drop(leader);
     assert_eq!((remote.calls(), remote.running()), (1, 1));
     remote.go.notify_one();
-    let Poll::Ready(answer) = poll_now(follower.as_mut()) else { panic!("nobody drives it") };
-    assert_eq!(answer.expect("the leader's answer").into_inner(), 1);
+    let Poll::Ready(reply) = poll_now(follower.as_mut()) else { panic!("nobody drives it") };
+    assert_eq!(reply.expect("the leader's response").into_inner(), 1);
 
     let mut alone = Box::pin(policy.unary("m", ["a"], remote.call(Ok(3))));
     assert!(poll_now(alone.as_mut()).is_pending());
@@ -76,7 +76,7 @@ fn a_caller_that_gives_up_leaves_the_call_to_the_others_and_the_last_one_takes_i
     assert_eq!(remote.running(), 0, "nobody waits for it any more");
     let mut next = Box::pin(policy.unary("m", ["a"], remote.call(Ok(4))));
     remote.go.notify_one();
-    assert!(matches!(poll_now(next.as_mut()), Poll::Ready(Ok(answer)) if *answer.get_ref() == 4));
+    assert!(matches!(poll_now(next.as_mut()), Poll::Ready(Ok(reply)) if *reply.get_ref() == 4));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn other_ids_another_method_or_another_type_is_another_call() {
 }
 
 #[test]
-fn a_status_is_shared_as_an_answer_is() {
+fn a_status_is_shared_as_a_reply_is() {
     let (policy, remote) = (GrpcPolicy::new().clock(Clock::driven()), Remote::default());
     let mut calls = [1, 2].map(|_| Box::pin(policy.unary("m", ["a"], remote.call::<()>(Err(Status::aborted("no"))))));
     for call in &mut calls {
@@ -109,7 +109,7 @@ fn a_status_is_shared_as_an_answer_is() {
 }
 
 #[test]
-fn a_panic_is_internal_for_all_who_wait_and_says_nothing_of_its_text() {
+fn a_panic_is_internal_for_all_without_its_text() {
     let policy = GrpcPolicy::new();
     let call = policy.unary("m", ["a"], || async { panic!("secret") });
     let status: Result<Response<()>, Status> = drive(&Clock::driven(), call);
@@ -119,7 +119,7 @@ fn a_panic_is_internal_for_all_who_wait_and_says_nothing_of_its_text() {
 }
 
 #[test]
-fn a_call_nobody_answers_is_over_after_the_timeout_and_held_against_the_server() {
+fn a_call_nobody_replies_to_times_out_and_counts() {
     let clock = Clock::driven();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();

@@ -31,7 +31,7 @@ const MS: Duration = Duration::from_millis(1);
 /// What the service below does with a request, each time it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    Answer(u32),
+    Reply(u32),
     Fail(&'static str),
     Hang,
 }
@@ -88,10 +88,10 @@ impl Service<&'static str> for Scripted {
     fn call(&mut self, _request: &'static str) -> Work {
         assert!(std::mem::take(&mut self.is_ready), "called without being made ready");
         let call = self.calls.fetch_add(1, SeqCst) as usize;
-        let does = self.script.get(call).or(self.script.last()).copied().unwrap_or(Does::Answer(0));
+        let does = self.script.get(call).or(self.script.last()).copied().unwrap_or(Does::Reply(0));
         Box::pin(async move {
             match does {
-                Does::Answer(answer) => Ok(answer),
+                Does::Reply(reply) => Ok(reply),
                 Does::Fail(why) => Err(why),
                 Does::Hang => std::future::pending().await,
             }
@@ -120,9 +120,9 @@ fn on_runtime<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn retries_continue_until_it_works_and_each_has_a_service_that_is_ready() {
+fn retries_continue_until_success_on_ready_services() {
     let clock = Clock::driven();
-    let inner = Scripted::new(&[Does::Fail("a"), Does::Fail("b"), Does::Answer(7)]);
+    let inner = Scripted::new(&[Does::Fail("a"), Does::Fail("b"), Does::Reply(7)]);
     let service = RetryLayer::new(retry(3, &clock), retry_all::<&'static str>).layer(inner.clone());
     assert_eq!(drive(&clock, service.oneshot("x")), Ok(7));
     assert_eq!(inner.calls(), 3);
@@ -138,26 +138,26 @@ fn what_the_classifier_calls_permanent_is_returned_as_it_is() {
 }
 
 #[test]
-fn an_answer_that_is_a_failure_is_retried_and_the_last_one_is_returned_as_an_answer() {
+fn a_failed_reply_is_retried_and_the_last_returned() {
     let clock = Clock::driven();
     let is_bad = |status: &u32| (*status >= 500).then_some(Class::Retry);
     let layer = RetryLayer::new(retry(3, &clock), retry_none::<&'static str>).classify_response(is_bad);
-    let recovers = Scripted::new(&[Does::Answer(503), Does::Answer(200)]);
+    let recovers = Scripted::new(&[Does::Reply(503), Does::Reply(200)]);
     assert_eq!(drive(&clock, layer.layer(recovers.clone()).oneshot("x")), Ok(200));
     assert_eq!(recovers.calls(), 2);
-    let stays = Scripted::new(&[Does::Answer(503), Does::Answer(502), Does::Answer(504)]);
+    let stays = Scripted::new(&[Does::Reply(503), Does::Reply(502), Does::Reply(504)]);
     assert_eq!(drive(&clock, layer.layer(stays.clone()).oneshot("x")), Ok(504));
     assert_eq!(stays.calls(), 3);
-    let client_error = Scripted::new(&[Does::Answer(404)]);
+    let client_error = Scripted::new(&[Does::Reply(404)]);
     assert_eq!(drive(&clock, layer.layer(client_error.clone()).oneshot("x")), Ok(404));
     assert_eq!(client_error.calls(), 1);
 }
 
 #[test]
-fn a_timeout_also_counts_the_time_until_the_service_is_ready() {
+fn a_timeout_counts_the_time_until_readiness_too() {
     let clock = Clock::driven();
     let timeout = Timeout::attempt(10 * MS).expect("valid").with_clock(clock.clone());
-    for inner in [Scripted::new(&[Does::Hang]), Scripted::new(&[Does::Answer(1)]).with(Readiness::Never)] {
+    for inner in [Scripted::new(&[Does::Hang]), Scripted::new(&[Does::Reply(1)]).with(Readiness::Never)] {
         let began = clock.now();
         let service = TimeoutLayer::new(timeout.clone()).layer(inner);
         let late = drive(&clock, service.oneshot("x")).expect_err("too late");
@@ -167,11 +167,11 @@ fn a_timeout_also_counts_the_time_until_the_service_is_ready() {
 }
 
 #[test]
-fn a_hedge_is_made_when_the_answer_is_late_and_the_loser_is_dropped() {
+fn a_late_reply_is_hedged_and_the_loser_dropped() {
     let clock = Clock::driven();
     let hedge = Hedge::new(&HedgeSettings::default()).expect("valid").with_clock(clock.clone());
     let bulkhead = bulkhead(2, &clock);
-    let inner = Scripted::new(&[Does::Hang, Does::Answer(2)]);
+    let inner = Scripted::new(&[Does::Hang, Does::Reply(2)]);
     let service = ServiceBuilder::new()
         .layer(HedgeLayer::around(hedge, retry_all::<&'static str>))
         .layer(BulkheadLayer::new(bulkhead.clone()))
@@ -185,7 +185,7 @@ fn a_hedge_is_made_when_the_answer_is_late_and_the_loser_is_dropped() {
 }
 
 #[test]
-fn failures_do_not_nest_however_many_layers_there_are_and_the_outer_sees_the_inner() {
+fn failures_do_not_nest_and_outer_layers_see_inner() {
     let clock = Clock::driven();
     let inner = Scripted::new(&[Does::Hang]);
     let service = ServiceBuilder::new()
@@ -201,10 +201,10 @@ fn failures_do_not_nest_however_many_layers_there_are_and_the_outer_sees_the_inn
 }
 
 #[test]
-fn a_full_bulkhead_refuses_in_the_call_and_a_dropped_call_gives_its_place_back() {
+fn a_full_bulkhead_refuses_and_a_drop_returns_the_permit() {
     let clock = Clock::driven();
     let bulkhead = bulkhead(1, &clock);
-    let mut service = BulkheadLayer::new(bulkhead.clone()).layer(Scripted::new(&[Does::Hang, Does::Answer(5)]));
+    let mut service = BulkheadLayer::new(bulkhead.clone()).layer(Scripted::new(&[Does::Hang, Does::Reply(5)]));
     let mut first = service.call("x");
     assert!(poll_now(first.as_mut()).is_pending());
     assert!(poll_now(pin!(service.ready())).is_ready(), "full, and ready all the same");
@@ -216,7 +216,7 @@ fn a_full_bulkhead_refuses_in_the_call_and_a_dropped_call_gives_its_place_back()
 }
 
 #[test]
-fn a_request_takes_a_place_of_the_partition_it_belongs_to() {
+fn a_request_takes_a_permit_of_its_partition() {
     let clock = Clock::driven();
     let partitions =
         ["a", "b"].map(|name| (name.to_owned(), PartitionSettings { max_concurrent_calls: 1, max_queue: 0 }));
@@ -224,7 +224,7 @@ fn a_request_takes_a_place_of_the_partition_it_belongs_to() {
     let bulkhead = LocalBulkhead::from_settings("b", &settings, clock.clone()).expect("valid");
     let layer = BulkheadLayer::new(bulkhead.clone())
         .partition_by(|request: &&'static str| (!request.is_empty()).then_some(Cow::Borrowed(*request)));
-    let mut service = layer.layer(Scripted::new(&[Does::Hang, Does::Answer(1), Does::Answer(2)]));
+    let mut service = layer.layer(Scripted::new(&[Does::Hang, Does::Reply(1), Does::Reply(2)]));
     let mut hanging = service.call("a");
     assert!(poll_now(hanging.as_mut()).is_pending());
     assert_eq!(drive(&clock, service.call("a")).expect_err("full").code(), Some(Code::BulkheadFull));
@@ -234,7 +234,7 @@ fn a_request_takes_a_place_of_the_partition_it_belongs_to() {
 }
 
 #[test]
-fn an_open_circuit_answers_at_once_even_if_the_service_is_never_ready() {
+fn an_open_circuit_replies_even_without_a_ready_service() {
     let clock = Clock::driven();
     on_runtime(async {
         let client = client(&clock);
@@ -252,7 +252,7 @@ fn an_open_circuit_answers_at_once_even_if_the_service_is_never_ready() {
 }
 
 #[test]
-fn answers_that_are_failures_open_the_circuit_and_those_to_be_ignored_do_not() {
+fn replies_that_are_failures_open_the_circuit() {
     let clock = Clock::driven();
     on_runtime(async {
         let client = client(&clock);
@@ -263,9 +263,9 @@ fn answers_that_are_failures_open_the_circuit_and_those_to_be_ignored_do_not() {
         };
         for (status, is_open) in [(503, true), (404, false), (200, false)] {
             let options = BreakerSettings::new().consecutive_failures(2);
-            let breaker = client.breaker(&format!("answers {status}"), options).expect("valid");
+            let breaker = client.breaker(&format!("returns {status}"), options).expect("valid");
             let layer = BreakerLayer::new(breaker, retry_all::<&'static str>).classify_response(judge);
-            let service = layer.layer(Scripted::new(&[Does::Answer(status)]));
+            let service = layer.layer(Scripted::new(&[Does::Reply(status)]));
             for _ in 0..2 {
                 assert_eq!(service.clone().oneshot("x").await, Ok(status));
             }
@@ -275,7 +275,7 @@ fn answers_that_are_failures_open_the_circuit_and_those_to_be_ignored_do_not() {
 }
 
 #[test]
-fn an_error_of_readiness_is_a_failure_of_the_call_and_counts_for_the_breaker() {
+fn an_error_of_readiness_counts_for_the_breaker() {
     let clock = Clock::driven();
     on_runtime(async {
         let breaker = client(&clock).breaker("c", BreakerSettings::new().consecutive_failures(1)).expect("valid");
@@ -292,7 +292,7 @@ fn the_rate_limit_counts_by_the_key_of_the_request() {
     let clock = Clock::driven();
     on_runtime(async {
         let limiter = client(&clock).limiter("l", Limit::per_minute(2)).expect("valid");
-        let inner = Scripted::new(&[Does::Answer(1)]);
+        let inner = Scripted::new(&[Does::Reply(1)]);
         let layer = RateLimitLayer::new(limiter, |request: &&'static str| Cow::Borrowed(*request));
         let mut service = layer.layer(inner.clone());
         for _ in 0..2 {
@@ -307,12 +307,12 @@ fn the_rate_limit_counts_by_the_key_of_the_request() {
 }
 
 #[test]
-fn a_shared_bulkhead_is_full_for_every_service_that_names_it_and_dropping_a_call_leaves_it() {
+fn a_shared_bulkhead_is_one_for_all_its_services() {
     on_runtime(async {
         let client = resil::connect("memory://").await.expect("memory");
         let layer = SharedBulkheadLayer::new(client.shared_bulkhead("s", SharedBulkheadSettings::new(1)).unwrap());
         let (mut one, mut other) =
-            (layer.layer(Scripted::new(&[Does::Hang])), layer.layer(Scripted::new(&[Does::Answer(1)])));
+            (layer.layer(Scripted::new(&[Does::Hang])), layer.layer(Scripted::new(&[Does::Reply(1)])));
         let mut first = one.call("x");
         assert!(tokio::time::timeout(20 * MS, &mut first).await.is_err(), "it hangs inside");
         assert_eq!(other.call("y").await.expect_err("full").code(), Some(Code::BulkheadFull));
@@ -324,7 +324,7 @@ fn a_shared_bulkhead_is_full_for_every_service_that_names_it_and_dropping_a_call
 }
 
 #[test]
-fn requests_with_the_same_lock_come_one_after_the_other_and_others_beside_them() {
+fn requests_with_the_same_lock_come_singly() {
     on_runtime(async {
         let client = resil::connect("memory://").await.expect("memory");
         let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -350,7 +350,7 @@ fn requests_with_the_same_lock_come_one_after_the_other_and_others_beside_them()
 }
 
 #[test]
-fn a_fallback_answers_for_whatever_fails_below_readiness_included() {
+fn a_fallback_replies_for_whatever_fails_below_readiness_included() {
     let clock = Clock::driven();
     let layer = FallbackLayer::new(Fallback::<u32, &'static str>::value(42));
     for inner in [Scripted::new(&[Does::Fail("x")]), Scripted::new(&[]).with(Readiness::Fails)] {
@@ -376,7 +376,7 @@ fn the_first_layer_of_a_builder_is_the_outermost() {
         ..RetrySettings::default()
     };
     let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone());
-    let (inside, outside) = (Scripted::new(&[Does::Fail("x")]), Scripted::new(&[Does::Fail("x"), Does::Answer(1)]));
+    let (inside, outside) = (Scripted::new(&[Does::Fail("x")]), Scripted::new(&[Does::Fail("x"), Does::Reply(1)]));
     let limited = ServiceBuilder::new()
         .layer(TimeoutLayer::around(timeout.clone()))
         .layer(RetryLayer::new(retry.clone(), retry_all::<&'static str>))
@@ -397,7 +397,7 @@ fn a_buffer_outlives_every_refusal() {
         let breaker =
             client.breaker("c", BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_secs(1)));
         let breaker = breaker.expect("valid");
-        let inner = Scripted::new(&[Does::Fail("down"), Does::Answer(3)]);
+        let inner = Scripted::new(&[Does::Fail("down"), Does::Reply(3)]);
         let stack = ServiceBuilder::new()
             .layer(BreakerLayer::around(breaker.clone(), retry_all::<std::io::Error>))
             .layer(BulkheadLayer::new(LocalBulkhead::new("b", 1, 0).expect("valid")))
@@ -417,10 +417,10 @@ fn a_buffer_outlives_every_refusal() {
 }
 
 #[test]
-fn a_limit_below_is_waited_for_in_the_call_and_its_permit_is_never_wasted() {
+fn a_limit_below_is_waited_for_and_nothing_wasted() {
     let clock = Clock::driven();
     // Each clone has to be made ready for itself: readiness takes the only permit there is.
-    let limited = tower::limit::ConcurrencyLimit::new(Scripted::new(&[Does::Hang, Does::Answer(2)]), 1);
+    let limited = tower::limit::ConcurrencyLimit::new(Scripted::new(&[Does::Hang, Does::Reply(2)]), 1);
     let mut service =
         TimeoutLayer::new(Timeout::attempt(Duration::from_secs(9)).expect("valid").with_clock(clock.clone()))
             .layer(limited);
@@ -433,7 +433,7 @@ fn a_limit_below_is_waited_for_in_the_call_and_its_permit_is_never_wasted() {
 }
 
 #[test]
-fn a_whole_policy_is_one_layer_with_options_by_request_and_answers_that_are_failures() {
+fn a_whole_policy_is_one_layer_with_request_options() {
     let clock = Clock::driven();
     on_runtime(async {
         let client = client(&clock);
@@ -447,7 +447,7 @@ fn a_whole_policy_is_one_layer_with_options_by_request_and_answers_that_are_fail
         let layer = PolicyLayer::new(policy, retry_all::<&'static str>)
             .classify_response(|status: &u32| (*status >= 500).then_some(Class::Retry))
             .settings_by(|request: &&'static str| CallSettings::new().key(*request).cost(2));
-        let inner = Scripted::new(&[Does::Answer(503), Does::Answer(200), Does::Hang]);
+        let inner = Scripted::new(&[Does::Reply(503), Does::Reply(200), Does::Hang]);
         let mut service = layer.layer(inner.clone());
         assert_eq!(drive(&clock, service.call("a")), Ok(200));
         let refused = poll_now(service.call("a").as_mut());
@@ -466,7 +466,7 @@ fn services_are_clone_and_send_if_the_inner_one_is() {
     fn assert_clone_and_send<T: Clone + Send>(_: &T) {}
     let clock = Clock::driven();
     let layer = RetryLayer::new(retry(2, &clock), retry_all::<&'static str>);
-    let service = layer.layer(Scripted::new(&[Does::Answer(1)]));
+    let service = layer.layer(Scripted::new(&[Does::Reply(1)]));
     assert_clone_and_send(&service);
     on_runtime(async {
         let handle = tokio::spawn(service.clone().oneshot("x"));

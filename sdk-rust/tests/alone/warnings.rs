@@ -50,7 +50,7 @@ fn warnings_of(make: impl FnOnce()) -> usize {
 }
 
 #[tokio::test]
-async fn a_local_limit_of_nobody_knows_how_many_processes_warns_once() {
+async fn a_local_limit_without_a_process_count_warns_once() {
     let limit = |away| Limit::per_second(10).when_away(away);
     let make = |client: &Client, name, away| drop(client.limiter(name, limit(away)).expect("valid"));
 
@@ -66,7 +66,7 @@ async fn a_local_limit_of_nobody_knows_how_many_processes_warns_once() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_outlives_its_ticket_is_said_once_for_each_version() {
+async fn an_attempt_outliving_its_ticket_is_logged_per_version() {
     let (clock, minute) = (Clock::driven(), Duration::from_secs(60));
     let (noticed, hooked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (notices, hooks) = (Arc::clone(&noticed), Arc::clone(&hooked));
@@ -107,7 +107,7 @@ async fn an_attempt_that_outlives_its_ticket_is_said_once_for_each_version() {
 
 const SECRET: &str = "hunter2-never-logged";
 
-/// A client that keeps what it is told.
+/// A client that keeps what it hears.
 async fn noticing() -> (Client, Arc<Mutex<Vec<Notice>>>) {
     let noticed = Arc::new(Mutex::new(Vec::new()));
     let notices = Arc::clone(&noticed);
@@ -159,7 +159,7 @@ async fn each_dead_message_is_a_warning() {
 
 #[cfg(all(feature = "redis", feature = "amqp", feature = "postgres"))]
 #[tokio::test]
-async fn a_broker_that_is_away_is_one_warning_with_its_address() {
+async fn an_absent_broker_is_one_warning_with_its_address() {
     use resil::worker::postgres::{OutboxSettings, OutboxSource};
     use resil::worker::rabbit::{RabbitPublisher, RabbitSettings, RabbitSource};
     use resil::worker::streams::{StreamSettings, StreamSource};
@@ -177,9 +177,9 @@ async fn a_broker_that_is_away_is_one_warning_with_its_address() {
     until("all are away", || noticed.lock().len() >= 4).await;
     // Attempts go on, and are not said again.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let told = noticed.lock().clone();
-    assert_eq!((told.len(), warnings.0.load(Ordering::SeqCst)), (4, 4), "{told:?}");
-    for notice in told {
+    let reported = noticed.lock().clone();
+    assert_eq!((reported.len(), warnings.0.load(Ordering::SeqCst)), (4, 4), "{reported:?}");
+    for notice in reported {
         let Notice::SourceAway { address, reason, .. } = &notice else { panic!("{notice:?}") };
         assert_eq!(address, "127.0.0.1:1");
         assert!(!reason.contains(SECRET), "{reason}");

@@ -1,5 +1,7 @@
 //! Whole policies on `memory://`, with a clock that is driven.
 
+mod order;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -35,7 +37,7 @@ fn is_send<T: Send>(value: T) -> T {
 }
 
 #[tokio::test]
-async fn a_call_through_every_stage_gives_its_answer_and_can_be_sent_to_another_task() {
+async fn a_call_through_every_stage_replies_and_is_send() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let policy = Policy::builder("all")
@@ -53,8 +55,8 @@ async fn a_call_through_every_stage_gives_its_answer_and_can_be_sent_to_another_
     assert!(policy.warnings().is_empty(), "{:?}", policy.warnings());
     for _ in 0..3 {
         let policy = policy.clone();
-        let answer = tokio::spawn(is_send(async move { policy.call(retry_all, async || Ok::<_, ()>(7)).await }));
-        assert_eq!(answer.await.unwrap(), Ok(7));
+        let reply = tokio::spawn(is_send(async move { policy.call(retry_all, async || Ok::<_, ()>(7)).await }));
+        assert_eq!(reply.await.unwrap(), Ok(7));
     }
 }
 
@@ -73,7 +75,7 @@ impl Failing {
 }
 
 #[tokio::test]
-async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_cell_nor_place() {
+async fn an_open_circuit_takes_neither_attempt_cell_nor_permit() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let breaker = client.breaker("b", BreakerSettings::new().consecutive_failures(1)).unwrap();
@@ -101,7 +103,7 @@ async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_c
 }
 
 #[tokio::test]
-async fn what_is_refused_inside_of_the_breaker_is_cancelled_to_it_and_neither_success_nor_failure() {
+async fn refusals_inside_the_breaker_count_neither_way() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     // Exact, and one failure trips it: if a refusal counted as one, the circuit would open.
@@ -162,7 +164,7 @@ fn the_total_deadline_cuts_off_retries_and_waits_for_nothing() {
 }
 
 #[test]
-fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
+fn a_calls_time_limit_beats_the_policys_both_ways() {
     let clock = Clock::driven();
     let settings = TimeoutSettings { attempt: Some(50 * MS), total: Some(100 * MS) };
     let with = Policy::builder("with").clock(clock.clone()).timeout(settings).build().unwrap();
@@ -190,17 +192,17 @@ fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_fallback_answers_for_whatever_the_stages_came_to() {
+async fn a_fallback_replies_for_whatever_the_stages_came_to() {
     let policy = Policy::builder("p").retry(&RetrySettings { max_attempts: 1, ..three_attempts() }).build().unwrap();
     let fallback = Fallback::value(7);
-    let answer = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Err::<i32, _>("down")).await;
-    assert_eq!(answer, Ok(7));
-    let answer = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Ok::<_, &str>(1)).await;
-    assert_eq!(answer, Ok(1));
+    let reply = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Err::<i32, _>("down")).await;
+    assert_eq!(reply, Ok(7));
+    let reply = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Ok::<_, &str>(1)).await;
+    assert_eq!(reply, Ok(1));
 }
 
 #[tokio::test]
-async fn shed_refuses_at_once_what_is_too_much_and_lets_in_again_when_it_is_less() {
+async fn shed_refuses_excess_at_once_and_admits_again() {
     let policy = Policy::builder("p").shed(1).build().unwrap();
     let mut first = std::pin::pin!(policy.call(retry_all, std::future::pending::<Result<(), ()>>));
     assert!(crate::drive::poll_now(first.as_mut()).is_pending());
@@ -212,7 +214,7 @@ async fn shed_refuses_at_once_what_is_too_much_and_lets_in_again_when_it_is_less
 }
 
 #[tokio::test]
-async fn the_key_of_the_limit_and_the_partition_of_the_bulkhead_are_the_calls_to_say() {
+async fn limit_keys_and_bulkhead_partitions_are_the_calls_choice() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let partition = resil::policy::PartitionSettings { max_concurrent_calls: 1, max_queue: 0 };
@@ -233,7 +235,7 @@ async fn the_key_of_the_limit_and_the_partition_of_the_bulkhead_are_the_calls_to
 }
 
 #[tokio::test]
-async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
+async fn all_attempts_of_an_idempotent_call_are_one_run() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let idempotent = client.idempotent("payments", IdempotencySettings::new()).unwrap();
@@ -289,7 +291,7 @@ async fn an_idempotent_call_remembers_the_errors_that_are_final() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and_refuses_new_ones() {
+async fn a_shutdown_waits_for_calls_in_flight_and_theirs() {
     const CALLS: u32 = 20;
     let client = resil::connect("memory://").await.unwrap();
     let breaker = client.breaker("d", BreakerSettings::new().consecutive_failures(0).min_calls(1_000)).unwrap();
@@ -344,7 +346,7 @@ async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and
 }
 
 #[tokio::test]
-async fn a_shutdown_cuts_off_calls_at_its_deadline_and_releases_locks_that_are_held() {
+async fn a_shutdown_cuts_calls_and_releases_locks_at_its_deadline() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let policy = Policy::builder("d").client(&client).build().unwrap();
@@ -369,115 +371,11 @@ async fn a_shutdown_cuts_off_calls_at_its_deadline_and_releases_locks_that_are_h
     assert_eq!(hanging.await.unwrap(), Err(Error::ShuttingDown.into()));
 }
 
-#[test]
-fn an_order_that_is_odd_is_warned_about() {
-    use Stage::*;
-    // Which stages there are, in which order; the beginning of each warning, in any order.
-    let cases: &[(&[Stage], &[&str])] = &[
-        (&[Total, Retry, Attempt], &[]),
-        (&Stage::DEFAULT_ORDER, &[]),
-        (&[Retry, Attempt], &["retry has no total"]),
-        (&[Hedge], &["hedge has no timeout"]),
-        (&[Total, Breaker, Retry], &["breaker is outside of retry"]),
-        (&[Total, RateLimit, Retry], &["rate-limit is outside of retry"]),
-        (&[Total, Bulkhead, Retry], &["bulkhead is outside of retry"]),
-        (&[Total, SharedBulkhead, Retry], &["shared-bulkhead is outside of retry"]),
-        (&[Total, Retry, Shed], &["retry is outside of shed"]),
-        (&[Total, Breaker, Hedge], &["breaker is outside of hedge"]),
-        (&[RateLimit, Breaker], &["rate-limit is outside of breaker"]),
-        (&[Bulkhead, Breaker], &["bulkhead is outside of breaker"]),
-        (&[SharedBulkhead, Bulkhead], &["shared-bulkhead is outside of bulkhead"]),
-        (&[Total, Breaker, RateLimit, Retry], &["breaker is outside of retry", "rate-limit is outside of retry"]),
-    ];
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = runtime.block_on(resil::connect("memory://")).unwrap();
-    for (order, expected) in cases {
-        let mut builder = Policy::builder("odd").order(order.iter().copied());
-        let mut timeout = TimeoutSettings::default();
-        for stage in *order {
-            builder = match stage {
-                Total => {
-                    timeout.total = Some(1_000 * MS);
-                    builder
-                }
-                Attempt => {
-                    timeout.attempt = Some(100 * MS);
-                    builder
-                }
-                Shed => builder.shed(5),
-                Retry => builder.retry(&three_attempts()),
-                Hedge => builder.hedge(&HedgeSettings::default()),
-                Breaker => builder.breaker(client.breaker("odd", BreakerSettings::new()).unwrap()),
-                RateLimit => builder.limiter(client.limiter("odd", Limit::per_second(1_000)).unwrap()),
-                Bulkhead => builder.bulkhead(LocalBulkhead::new("odd", 1, 0).unwrap()),
-                SharedBulkhead => {
-                    builder.shared_bulkhead(client.shared_bulkhead("odd", SharedBulkheadSettings::new(1)).unwrap())
-                }
-            };
-        }
-        let policy = builder.timeout(timeout).build().unwrap();
-        assert_eq!(policy.order(), *order);
-        let warnings = policy.warnings();
-        assert_eq!(warnings.len(), expected.len(), "{order:?}: {warnings:?}");
-        for begins in *expected {
-            assert!(warnings.iter().any(|warning| warning.starts_with(begins)), "{order:?}: {warnings:?}");
-        }
-        // However odd, it runs.
-        let answer = runtime.block_on(policy.call(retry_all, async || Ok::<_, ()>(7)));
-        assert_eq!(answer, Ok(7), "{order:?}");
-    }
-    let twice = Policy::builder("odd").retry(&three_attempts()).order([Retry, Retry]).build();
-    assert_eq!(twice.unwrap_err().to_string(), "order names retry twice");
-    let missing = Policy::builder("odd").retry(&three_attempts()).order([Total]).build();
-    assert_eq!(missing.unwrap_err().to_string(), "order must name retry, which the policy has");
-    let timeout = TimeoutSettings { attempt: Some(100 * MS), total: Some(1_000 * MS) };
-    for (order, begins) in [
-        ([Retry, Total, Hedge, Attempt], "order must begin with total"),
-        ([Total, Attempt, Retry, Hedge], "order must end with attempt"),
-        ([Total, Hedge, Retry, Attempt], "order must have hedge inside of retry"),
-    ] {
-        let builder = Policy::builder("odd").timeout(timeout.clone()).retry(&three_attempts());
-        let refused = builder.hedge(&HedgeSettings::default()).order(order).build().unwrap_err();
-        assert!(refused.to_string().starts_with(begins), "{refused}");
-    }
-}
-
-#[tokio::test]
-async fn another_order_does_what_it_says() {
-    let clock = Clock::driven();
-    let client = client(&clock).await;
-    let breaker = client.breaker("outside", BreakerSettings::new().consecutive_failures(2)).unwrap();
-    let policy = Policy::builder("p")
-        .retry(&RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() })
-        .clock(Clock::system())
-        .breaker(breaker.clone())
-        .order([Stage::Breaker, Stage::Retry])
-        .build()
-        .unwrap();
-    let failing = Failing::default();
-    let first = policy.call(retry_all, || failing.run()).await;
-    assert_eq!(first, Err(Failure::Exhausted { attempts: 3, last: Box::new(Failure::Inner(3)) }));
-    assert_eq!(breaker.last_known_state(), Some(State::Closed), "three attempts are one failure to it");
-    let _ = policy.call(retry_all, || failing.run()).await;
-    assert_eq!(breaker.last_known_state(), Some(State::Open));
-    let bulkhead = LocalBulkhead::new("outside", 1, 0).unwrap();
-    let policy = Policy::builder("p")
-        .clock(clock.clone())
-        .retry(&three_attempts())
-        .bulkhead(bulkhead.clone())
-        .order([Stage::Bulkhead, Stage::Retry])
-        .build()
-        .unwrap();
-    let mut waiting = std::pin::pin!(policy.call(retry_all, || failing.run()));
-    assert!(crate::drive::poll_now(waiting.as_mut()).is_pending(), "it waits for its retry");
-    assert_eq!(bulkhead.metrics().active, 1, "and holds its place");
-}
-
 proptest::proptest! {
     #![proptest_config(crate::drive::seed::config())]
     // Property 5: retries that are used up report the attempts that were made and how the last one failed.
     #[test]
-    fn exhausted_retries_report_how_often_and_how_it_failed_last_through_the_whole_chain(
+    fn exhausted_retries_report_the_count_and_the_last_failure(
         max_attempts in 2u32..8, codes in proptest::collection::vec(400u32..600, 8),
     ) {
         let clock = Clock::driven();

@@ -197,7 +197,7 @@ fn whatever_is_wrong_is_named_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_policy_of_a_file_has_its_name_its_stages_and_the_defaults() {
+async fn a_files_policy_has_name_stages_and_defaults() {
     let yaml = "version: 1\ndefaults:\n  timeout:\n    total: 2s\n  retry:\n    maxAttempts: 2\npolicies:\n  fast:\n    timeout:\n      attempt: 50ms\n";
     let file = PolicyFile::from_yaml(yaml).unwrap();
     let settings = file.settings("fast").unwrap();

@@ -36,7 +36,7 @@ fn is_unavailable<T>(got: Result<T, Error>, took: Duration) {
 }
 
 #[tokio::test]
-async fn a_limit_grants_all_or_none_or_its_part_while_the_server_is_killed() {
+async fn a_limit_grants_by_its_mode_during_the_kill() {
     let (_server, client) = orphan(|_| {}).await;
     let limiter = |name, away| client.limiter(name, Limit::window(40, ms(3_600_000)).when_away(away)).expect("valid");
     let (open, closed, local) =
@@ -57,7 +57,7 @@ async fn a_limit_grants_all_or_none_or_its_part_while_the_server_is_killed() {
 }
 
 #[tokio::test]
-async fn a_breaker_lets_through_or_refuses_or_trips_by_itself_while_the_server_is_killed() {
+async fn a_breaker_decides_by_its_mode_during_the_kill() {
     let (_server, client) = orphan(|_| {}).await;
     let breaker = |name, away| {
         client.breaker(name, BreakerSettings::new().consecutive_failures(3).when_away(away)).expect("valid")
@@ -87,7 +87,7 @@ async fn a_breaker_lets_through_or_refuses_or_trips_by_itself_while_the_server_i
 }
 
 #[tokio::test]
-async fn locks_and_bulkheads_refuse_or_let_through_unprotected_while_the_server_is_killed() {
+async fn locks_and_bulkheads_follow_their_mode_during_the_kill() {
     let (_server, client) = orphan(|_| {}).await;
     let (got, took) = timed("a closed lock", client.lock("a", LockSettings::new()).unwrap().try_acquire()).await;
     is_unavailable(got, took);
@@ -108,7 +108,7 @@ async fn locks_and_bulkheads_refuse_or_let_through_unprotected_while_the_server_
 }
 
 #[tokio::test]
-async fn idempotent_work_is_refused_or_run_unrecorded_while_the_server_is_killed() {
+async fn idempotent_work_follows_its_mode_during_the_kill() {
     let (_server, client) = orphan(|_| {}).await;
     let ran = AtomicU32::new(0);
     let work = async |_| {
@@ -125,7 +125,7 @@ async fn idempotent_work_is_refused_or_run_unrecorded_while_the_server_is_killed
 }
 
 #[tokio::test]
-async fn a_cached_load_is_refused_or_each_one_s_own_or_shared_here_while_the_server_is_killed() {
+async fn a_cached_load_follows_its_mode_during_the_kill() {
     let (_server, client) = orphan(|_| {}).await;
     for (away, wanted) in [(Away::Closed, 0), (Away::Open, 50), (Away::Local, 1)] {
         let cached = client.cached(&format!("{away:?}"), CacheSettings::new().when_away(away)).expect("valid");
@@ -151,7 +151,7 @@ async fn a_cached_load_is_refused_or_each_one_s_own_or_shared_here_while_the_ser
 }
 
 #[tokio::test]
-async fn local_is_refused_by_name_for_what_must_not_be_decided_twice() {
+async fn local_is_refused_for_what_must_be_decided_once() {
     let server = Server::fresh();
     let client = client(&server).await;
     let lock = client.lock("a", LockSettings::new().when_away(Away::Local)).map(drop);
@@ -166,7 +166,7 @@ async fn local_is_refused_by_name_for_what_must_not_be_decided_twice() {
 }
 
 #[tokio::test]
-async fn health_tells_degraded_from_unhealthy_for_each_policy_and_comes_back_without_traffic() {
+async fn health_is_per_policy_and_recovers_without_traffic() {
     let (mut server, client) = orphan(|client| {
         for (name, away) in [("open", Away::Open), ("closed", Away::Closed), ("local", Away::Local)] {
             drop(client.limiter(name, Limit::per_second(1).when_away(away)).expect("valid"));
@@ -191,7 +191,7 @@ async fn health_tells_degraded_from_unhealthy_for_each_policy_and_comes_back_wit
 }
 
 #[tokio::test]
-async fn a_client_that_only_has_what_goes_on_is_degraded_and_one_that_has_nothing_is_unhealthy() {
+async fn a_client_with_working_parts_is_degraded_otherwise_unhealthy() {
     let (_server, nothing) = orphan(|_| {}).await;
     assert_eq!(nothing.health().overall, Status::Unhealthy);
     for away in [Away::Open, Away::Local] {

@@ -1,6 +1,6 @@
 //! Who believes in a lock, and when: judged by an observer that knows only what the believers wrote down.
 //!
-//! Two clients, as two processes would be, ask for the same unbound lock on a server that forgets nothing it has told. It is
+//! Two clients, as two processes would be, ask for the same unbound lock on a server that forgets nothing it has reported. It is
 //! killed and restarted, and connections are cut. Each grant is written down: its fence, when it was handed over, until
 //! when it was believed. No two intervals may meet, and later ones have higher fences.
 
@@ -25,7 +25,7 @@ struct Belief {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beliefs_never_meet_and_fences_rise_while_the_server_is_killed_and_connections_are_cut() {
+async fn beliefs_never_meet_and_fences_rise_despite_kills() {
     let mut server = careful();
     let clients = [client(&server).await, client(&server).await];
     let (journal, over) = (Arc::new(Mutex::new(Vec::<Belief>::new())), Arc::new(AtomicBool::new(false)));
@@ -44,7 +44,7 @@ async fn beliefs_never_meet_and_fences_rise_while_the_server_is_killed_and_conne
                     }
                     let Ok(guard) = lock.acquire_within(ms(1_000)).await else { continue };
                     let (since, fence) = (Instant::now(), guard.fence().expect("a lock that is held"));
-                    // Some keep it for a moment, some for longer than one lease, some until they are told it is lost.
+                    // Some keep it for a moment, some for longer than one lease, some until they learn it is lost.
                     let hold = match round % 8 {
                         7 => ms(1_500),
                         3 => ms(700),
@@ -94,7 +94,7 @@ async fn beliefs_never_meet_and_fences_rise_while_the_server_is_killed_and_conne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_stops_believing_before_the_next_one_begins() {
+async fn a_cut_off_holder_stops_believing_before_the_next() {
     let server = careful();
     let proxy = Proxy::to(&server).await;
     let (holder, other) = (options(&proxy.url()).connect().await.expect("there"), client(&server).await);
@@ -118,10 +118,10 @@ async fn a_holder_that_is_cut_off_stops_believing_before_the_next_one_begins() {
         (held.is_held(), Instant::now(), next)
     });
     timed("the loss", guard.lost().cancelled()).await;
-    let told = Instant::now();
+    let reported = Instant::now();
     let (was_believed, granted, next) = next.await.expect("no panic");
     assert!(!was_believed, "two believe");
-    assert!(told < deadline + ms(100), "told {:?} late", told - deadline);
+    assert!(reported < deadline + ms(100), "reported {:?} late", reported - deadline);
     assert!(granted > deadline, "the next one came early");
     assert!(next.fence() > guard.fence());
     assert_eq!(guard.release().await.map(drop).expect_err("it was lost").code(), Code::LockLost);

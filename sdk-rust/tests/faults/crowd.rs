@@ -22,7 +22,7 @@ async fn patient(server: &Server) -> resil::Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_callers_of_one_key_over_two_processes_are_one_load_on_a_handful_of_connections() {
+async fn ten_thousand_callers_over_two_processes_are_one_load() {
     let server = Server::fresh();
     let (loads, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
     let mut tasks = JoinSet::new();
@@ -56,7 +56,7 @@ async fn ten_thousand_callers_of_one_key_over_two_processes_are_one_load_on_a_ha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_tasks_share_ten_places_over_two_processes_on_a_handful_of_connections() {
+async fn two_thousand_tasks_share_ten_permits_over_two_processes() {
     let server = Server::fresh();
     let (inside, most_inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (served, mut most) = (Arc::new(AtomicUsize::new(0)), 0);

@@ -39,7 +39,7 @@ async fn comes_to(lock: &Lock, holders: u64, waiters: u64) {
 }
 
 #[tokio::test]
-async fn a_wait_whose_listening_connection_is_killed_waits_on_and_is_granted() {
+async fn a_wait_survives_its_killed_listening_connection() {
     let server = Server::fresh();
     let (holder, other) = (client(&server).await, client(&server).await);
     let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
@@ -57,7 +57,7 @@ async fn a_wait_whose_listening_connection_is_killed_waits_on_and_is_granted() {
 }
 
 #[tokio::test]
-async fn a_wait_of_which_every_connection_is_killed_waits_on_and_is_granted_a_lock_that_lasts() {
+async fn a_wait_survives_all_connections_and_gets_a_lock() {
     let server = Server::fresh();
     let (holder, other) = (client(&server).await, client(&server).await);
     let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
@@ -76,7 +76,7 @@ async fn a_wait_of_which_every_connection_is_killed_waits_on_and_is_granted_a_lo
 }
 
 #[tokio::test]
-async fn a_wait_over_a_network_that_is_cut_waits_on_and_is_granted() {
+async fn a_wait_survives_a_cut_network_and_is_granted() {
     let server = Server::fresh();
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
@@ -92,7 +92,7 @@ async fn a_wait_over_a_network_that_is_cut_waits_on_and_is_granted() {
 }
 
 #[tokio::test]
-async fn a_wait_over_a_network_that_stays_closed_says_so_in_its_time_and_leaves_nobody_behind() {
+async fn a_wait_over_a_closed_network_fails_in_time() {
     let server = Server::fresh();
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
@@ -113,7 +113,7 @@ async fn a_wait_over_a_network_that_stays_closed_says_so_in_its_time_and_leaves_
 }
 
 #[tokio::test]
-async fn a_grant_that_is_lost_in_a_frozen_network_is_given_back_when_it_thaws() {
+async fn a_grant_lost_in_a_frozen_network_is_returned() {
     let server = Server::fresh();
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
@@ -137,7 +137,7 @@ async fn a_grant_that_is_lost_in_a_frozen_network_is_given_back_when_it_thaws() 
 }
 
 #[tokio::test]
-async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_connection_is_killed() {
+async fn a_waiter_gets_anothers_result_despite_killed_connections() {
     let server = Server::fresh();
     let (here, there) = (client(&server).await, client(&server).await);
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
@@ -173,7 +173,7 @@ async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_conne
 }
 
 #[tokio::test]
-async fn who_waits_for_another_s_load_loads_by_itself_the_moment_the_server_dies() {
+async fn a_waiter_loads_itself_when_the_server_dies() {
     for away in [Away::Local, Away::Open] {
         let mut server = Server::fresh();
         let (here, there) = (client(&server).await, client(&server).await);

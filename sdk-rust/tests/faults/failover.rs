@@ -88,8 +88,8 @@ impl Scene {
         let nodes = self.cluster.nodes().iter().filter(|node| node.port() != self.primary().port());
         let logs = nodes.chain([&self.replica]).map(|node| {
             let log = node.log();
-            let is_news = |line: &&str| !line.contains("MASTER") && !line.contains("on socket");
-            let last: Vec<&str> = log.lines().filter(is_news).rev().take(15).collect();
+            let is_telling = |line: &&str| !line.contains("MASTER") && !line.contains("on socket");
+            let last: Vec<&str> = log.lines().filter(is_telling).rev().take(15).collect();
             last.into_iter().rev().collect::<Vec<_>>().join("\n")
         });
         logs.collect::<Vec<_>>().join("\n--\n")
@@ -185,7 +185,7 @@ async fn passes_on(client: &Client, held: LockGuard, waiting: Waiting) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow() {
+async fn after_a_failover_calls_and_waits_follow_the_primary() {
     let scene = Scene::set().await;
     let client = &scene.client;
     let (held, waiting) = held_and_waited_for(&scene).await;
@@ -198,7 +198,7 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_primary_is_killed_everything_goes_on_at_its_replica_and_waits_follow() {
+async fn after_a_primarys_kill_calls_and_waits_follow_its_replica() {
     let scene = Scene::set().await;
     let client = &scene.client;
     let (held, waiting) = held_and_waited_for(&scene).await;

@@ -1,6 +1,6 @@
 //! Killed and restarted under load: every primitive in every mode at once, each call bounded, each doing what it says.
 //!
-//! The server forgets nothing it has told (`appendfsync always`), so what is kept there outlives the kill, and a refusal
+//! The server forgets nothing it has reported (`appendfsync always`), so what is kept there outlives the kill, and a refusal
 //! can only come from the server being away, not from state that vanished.
 
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
                     };
                     let outcome = work.run(&number.to_string(), b"", doing).await;
                     let code = outcome.map(drop).map_err(|failure| failure.code().expect("the work is fine"));
-                    assert!(code.is_ok() || !ran.load(SeqCst), "done, and told {code:?}");
+                    assert!(code.is_ok() || !ran.load(SeqCst), "done, and reported {code:?}");
                     code
                 })
             }
@@ -229,7 +229,7 @@ fn policies(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     }
 }
 
-/// What a kind may be told, and how long a call of it may take: its own time, a few command timeouts, and the machine.
+/// What a kind may return, and how long a call of it may take: its own time, a few command timeouts, and the machine.
 fn allowed(kind: &str) -> (&'static [&'static str], Duration) {
     match kind {
         "limit closed" | "breaker closed" => (&["BACKEND_UNAVAILABLE"], ms(1_500)),
@@ -249,7 +249,7 @@ fn allowed(kind: &str) -> (&'static [&'static str], Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_restarted_under_load_each_does_what_it_says_and_nobody_is_stuck() {
+async fn kills_under_load_keep_every_mode_and_strand_nobody() {
     let mut server = careful();
     let client = options(&server.url()).instances(4).connect().await.expect("a server that is there");
     let load = Arc::new(Load::default());

@@ -1,5 +1,5 @@
 //! Workers of a ledger through the worst days of its server: nothing that was failed is lost, nobody is stuck, a loop and a stream go
-//! on by themselves, and what one is told of a failure is true on the replica that takes over.
+//! on by themselves, and what a caller learns of a failure is true on the replica that takes over.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -314,7 +314,7 @@ async fn a_failure_is_safe_with_a_replica_or_an_error() {
         matches!(letters.fail(&order(1), "timeout").await, Ok(FailVerdict::Known { .. }))
     })
     .await;
-    // What was told is true on the one that takes over.
+    // What was reported is true on the one that takes over.
     wait_for_sync(&primary, &replica);
     drop(primary);
     resil_harness::ok(&mut replica.connect(), &["REPLICAOF", "NO", "ONE"]);

@@ -119,8 +119,8 @@ async fn nobody_believes_beside_another(seed: u64, terms: &Terms) -> usize {
                 }
                 journal.lock().push(Belief { fence, since, until });
                 if !guard.is_held() && since.elapsed() < hold {
-                    let told = tokio::time::timeout(BOUND, guard.lost().cancelled()).await;
-                    assert!(told.is_ok(), "it is lost, and nobody was told");
+                    let reported = tokio::time::timeout(BOUND, guard.lost().cancelled()).await;
+                    assert!(reported.is_ok(), "it is lost, and nobody was notified");
                 }
                 drop(guard);
             }
@@ -135,7 +135,7 @@ async fn nobody_believes_beside_another(seed: u64, terms: &Terms) -> usize {
     let before = journal.lock().len();
     eventually("it goes on", async || journal.lock().len() > before + 2).await;
     over.store(true, SeqCst);
-    // Those that were cut on one side only are told now.
+    // Those that were cut on one side only are notified now.
     scene.networks.iter().for_each(Proxy::cut);
     all_end(tasks).await;
     let mut beliefs = journal.lock().clone();
@@ -166,7 +166,7 @@ fn rand_seed() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_bound_lock_is_never_believed_by_two_whatever_is_cut_frozen_or_stopped() {
+async fn a_bound_lock_is_never_believed_by_two() {
     all_scenes(4, Terms { grace: ms(600), lease: ms(5_000), faults: 27, longest: ms(1_500) }).await;
 }
 
@@ -278,7 +278,7 @@ async fn holder() {
 
 /// Nothing can interrupt a process that is stopped; but the moment it looks it knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_was_stopped_over_its_deadline_knows_it_when_it_looks() {
+async fn a_process_stopped_over_its_deadline_knows_it() {
     let server = Server::fresh();
     let other = options(&server.url()).connect().await.expect("there");
     for _ in 0..2 {
@@ -300,7 +300,7 @@ async fn a_process_that_was_stopped_over_its_deadline_knows_it_when_it_looks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_killed_costs_the_others_at_most_the_grace() {
+async fn a_killed_process_costs_others_at_most_the_grace() {
     let server = Server::fresh();
     let other = options(&server.url()).connect().await.expect("there");
     let mut holder = Holder::of(&server);

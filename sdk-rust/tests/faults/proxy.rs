@@ -15,7 +15,7 @@ use resil_harness::Server;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weather {
     Fine,
-    /// Nothing passes in these directions, neither bytes nor the end of a connection; nobody is told.
+    /// Nothing passes in these directions, neither bytes nor the end of a connection; nobody is notified.
     Frozen(Way),
     /// Nobody gets in.
     Closed,
@@ -38,7 +38,7 @@ impl Way {
 #[derive(Debug, Clone, Copy)]
 struct State {
     weather: Weather,
-    /// Connections made before are cut, on both sides or on one of them: then the other one is told nothing.
+    /// Connections made before are cut, on both sides or on one of them: then the other one is not notified.
     era: u64,
     server_era: u64,
     client_era: u64,

@@ -21,7 +21,7 @@ use crate::scene::{BOUND, SLACK, eventually, ms, options};
 /// After the server is of use again.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// Names that no call has used before: what is known here of a name would answer without the server.
+/// Names that no call has used before: what is known here of a name would reply without the server.
 fn fresh(what: &str, away: Away) -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{away:?}-{}", LAST.fetch_add(1, SeqCst))
@@ -155,7 +155,7 @@ fn cut_all(admin: &mut Connection) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_that_was_changed_is_as_good_as_an_absence() {
+async fn a_changed_password_is_an_absence() {
     let server = Server::start(Options::default().config("requirepass", "first"));
     let url = server.url().replace("redis://", "redis://:first@");
     let client = options(&url).connect().await.expect("a server that is there");
@@ -169,7 +169,7 @@ async fn a_password_that_was_changed_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_came_back_without_the_module_is_as_good_as_an_absence() {
+async fn a_server_without_its_module_is_an_absence() {
     let mut server = Server::fresh();
     let (client, _) = connected(&server).await;
     let path = server.dir().join("server.conf");
@@ -189,7 +189,7 @@ async fn a_server_that_came_back_without_the_module_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_no_longer_use_the_commands_is_as_good_as_alone() {
+async fn a_user_without_permission_runs_alone() {
     let server = Server::fresh();
     let mut admin = server.connect();
     ok(&mut admin, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]);
@@ -229,7 +229,7 @@ async fn health_does_not_flap_where_only_some_commands_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loads_its_data_is_as_good_as_an_absence() {
+async fn a_server_that_loads_data_is_an_absence() {
     let server = Server::start(Options::default().config("loading-process-events-interval-bytes", "1024"));
     let (client, mut admin) = connected(&server).await;
     let many: redis::Value = redis::cmd("EVAL")
@@ -245,7 +245,7 @@ async fn a_server_that_loads_its_data_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_demoted_is_as_good_as_an_absence() {
+async fn a_demoted_server_is_an_absence() {
     let server = Server::fresh();
     let (client, mut admin) = connected(&server).await;
     ok(&mut admin, &["REPLICAOF", "127.0.0.1", "1"]);
@@ -256,7 +256,7 @@ async fn a_server_that_was_demoted_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_without_its_primary_is_as_good_as_an_absence() {
+async fn a_replica_without_its_primary_is_an_absence() {
     let server = Server::start(Options::default().config("replica-serve-stale-data", "no"));
     let (client, mut admin) = connected(&server).await;
     ok(&mut admin, &["REPLICAOF", "127.0.0.1", "1"]);
@@ -267,7 +267,7 @@ async fn a_replica_without_its_primary_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_no_more_connections_is_as_good_as_an_absence() {
+async fn a_server_without_free_connections_is_an_absence() {
     let server = Server::fresh();
     let (client, mut admin) = connected(&server).await;
     ok(&mut admin, &["CONFIG", "SET", "maxclients", "1"]);
@@ -279,7 +279,7 @@ async fn a_server_that_takes_no_more_connections_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_is_down_is_as_good_as_an_absence() {
+async fn a_cluster_that_is_down_is_an_absence() {
     let server = Server::start(Options::default().cluster());
     let mut admin = server.connect();
     ok(&mut admin, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -299,7 +299,7 @@ async fn a_cluster_that_is_down_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_busy_with_a_script_is_as_good_as_an_absence() {
+async fn a_server_busy_with_a_script_is_an_absence() {
     let server = Server::start(Options::default().config("busy-reply-threshold", "20"));
     let (client, mut admin) = connected(&server).await;
     let mut endless = server.connect();
@@ -316,7 +316,7 @@ async fn a_server_that_is_busy_with_a_script_is_as_good_as_an_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_writes_is_as_good_as_an_absence() {
+async fn a_server_that_refuses_writes_is_an_absence() {
     let server = Server::fresh();
     let (client, mut admin) = connected(&server).await;
     ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -344,7 +344,7 @@ async fn health_recovers_without_any_call() {
 
 /// One attempt a second, more or less, for each client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_whose_server_is_gone_tries_about_once_a_second() {
+async fn a_client_without_a_server_tries_once_a_second() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let (address, attempts) = (listener.local_addr().expect("bound"), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&attempts);
@@ -363,7 +363,7 @@ async fn a_client_whose_server_is_gone_tries_about_once_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_waits_until_its_server_is_there_or_says_why_it_is_not() {
+async fn a_client_waits_for_its_server_or_says_why() {
     let mut server = Server::fresh();
     let url = server.url();
     server.kill9();

@@ -17,7 +17,7 @@ pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One that forgets nothing it has told.
+/// One that forgets nothing it has reported.
 pub fn careful() -> Server {
     Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"))
 }

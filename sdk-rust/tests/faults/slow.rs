@@ -1,4 +1,4 @@
-//! A server that stalls: its connections stay, and nothing answers. Calls come back in their time all the same.
+//! A server that stalls: its connections stay, and nothing replies. Calls come back in their time all the same.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ async fn called_meanwhile(client: &Client) -> Vec<(&'static str, Option<Code>, D
             breaker.call(async || Ok::<_, String>(())).await.err().and_then(|failure| failure.code())
         }),
         timed("a batched breaker", async {
-            // Many at once: they must not stand in line for the same silence.
+            // Many at once: they must not stand in the queue for the same silence.
             let calls = (0..50).map(|_| batched.call(async || Ok::<_, String>(())));
             futures_util::future::join_all(calls).await.pop().and_then(Result::err).and_then(|failure| failure.code())
         }),
@@ -110,7 +110,7 @@ async fn calls_come_back(stall: Stall) {
     let begun = Instant::now();
     for (what, code, took) in called_meanwhile(&client).await {
         println!("{stall:?}: {what}: {code:?} after {took:?}");
-        // What is asked again because the answer may only have been lost takes as many timeouts as it asks.
+        // What is asked again because the reply may only have been lost takes as many timeouts as it asks.
         let bound = match what {
             "work" => 3 * COMMAND_TIMEOUT,
             "a load" | "50 of a batched breaker" => 2 * COMMAND_TIMEOUT,
@@ -144,12 +144,12 @@ async fn calls_come_back(stall: Stall) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_come_back_in_their_time_from_a_server_that_is_stopped() {
+async fn calls_to_a_stopped_server_return_in_time() {
     calls_come_back(Stall::Signal).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_come_back_in_their_time_from_a_server_that_sleeps() {
+async fn calls_to_a_sleeping_server_return_in_time() {
     calls_come_back(Stall::DebugSleep).await;
 }
 

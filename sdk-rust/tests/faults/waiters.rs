@@ -75,7 +75,7 @@ impl Journal {
         grants.sort_by_key(|grant| grant.since);
         for pair in grants.windows(2) {
             let (first, second) = (pair[0], pair[1]);
-            // What is flushed is lost at once, and told a moment later.
+            // What is flushed is lost at once, and reported a moment later.
             let is_flushed = flushed.iter().any(|at| *at >= first.since - ms(500) && *at <= second.since);
             assert!(first.until < second.since || is_flushed, "two hold it: {first:?}, {second:?}");
             assert!(first.fence < second.fence, "fences fall: {first:?}, {second:?}");
@@ -287,7 +287,7 @@ fn owner_of(node: &Server, slot: u16) -> Option<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn waiters_of_a_cluster_survive_failovers_moving_slots_flushes_and_cuts() {
+async fn a_clusters_waiters_survive_failovers_moves_flushes_and_cuts() {
     let nodes = Nodes::start();
     let all: Vec<_> = nodes.all().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let url = format!("redis+cluster://{}", all.join(","));

@@ -131,7 +131,7 @@ fn a_load_that_blocks_its_thread_runs_once() {
 }
 
 #[test]
-fn a_lock_is_kept_by_who_blocks_its_thread() {
+fn a_holder_that_blocks_its_thread_keeps_its_lock() {
     let job: Job = |client, work| {
         Box::pin(async move {
             let guard = client
@@ -149,7 +149,7 @@ fn a_lock_is_kept_by_who_blocks_its_thread() {
 }
 
 #[test]
-fn a_place_of_a_shared_bulkhead_is_kept_by_who_blocks_its_thread() {
+fn a_holder_that_blocks_its_thread_keeps_its_permit() {
     let job: Job = |client, work| {
         Box::pin(async move {
             let bulkhead = client
@@ -165,7 +165,7 @@ fn a_place_of_a_shared_bulkhead_is_kept_by_who_blocks_its_thread() {
 }
 
 #[test]
-fn a_whole_policy_keeps_its_place_while_a_call_blocks_its_thread() {
+fn a_whole_policy_keeps_its_permit_in_blocked_threads() {
     let job: Job = |client, work| {
         Box::pin(async move {
             let bulkhead = client
@@ -185,9 +185,9 @@ fn a_whole_policy_keeps_its_place_while_a_call_blocks_its_thread() {
     everywhere(job, 2);
 }
 
-/// The lease cannot be renewed: the work is told while it still blocks its thread.
+/// The lease cannot be renewed: the work is notified while it still blocks its thread.
 #[test]
-fn who_blocks_its_thread_is_told_of_a_lost_lease_at_its_deadline() {
+fn a_holder_that_blocks_its_thread_learns_its_loss() {
     let server = Server::fresh();
     Threads::One.runtime().block_on(async {
         let charge =

@@ -91,7 +91,7 @@ async fn a_server_that_is_killed_during_a_load_fails_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_process_invalidates_during_a_load_is_not_returned_to_who_comes_after() {
+async fn a_later_call_never_gets_what_another_process_invalidated() {
     let server = Server::fresh();
     let (loads, gate) = (Arc::default(), Arc::new(tokio::sync::Semaphore::new(0)));
     let (here, there) = (users(&server).await, users(&server).await);

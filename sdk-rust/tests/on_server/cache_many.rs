@@ -97,7 +97,7 @@ async fn values_too_large_for_one_reply_all_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_found_is_kept_in_the_local_tier_until_it_is_invalidated() {
+async fn what_many_found_stays_in_the_local_tier() {
     let server = Server::start(Options::default());
     let (here, loads) = (cache(&server.url(), CacheSettings::new().local_ttl(HOUR)).await, Arc::default());
     let there = cache(&server.url(), CacheSettings::new()).await;

@@ -78,7 +78,7 @@ async fn a_local_tier_hears_what_others_invalidate_within_100_ms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_invalidated_while_a_tier_could_not_hear_is_never_served_after() {
+async fn what_was_invalidated_while_deaf_is_never_served() {
     let server = Server::start(Options::default());
     let here = cache(&server.url(), HOUR).await;
     let mut connection = server.connect();
@@ -88,7 +88,7 @@ async fn what_was_invalidated_while_a_tier_could_not_hear_is_never_served_after(
         get(&here, "1", &old).await;
         tier_works(&server, &here, "2").await;
         assert_eq!(get(&here, "1", "no").await, old);
-        // The subscription is cut, and the value invalidated before it can be back: nobody is told.
+        // The subscription is cut, and the value invalidated before it can be back: nobody is notified.
         redis::pipe()
             .atomic()
             .cmd("CLIENT")
@@ -252,7 +252,7 @@ async fn readers_never_go_back_behind_an_invalidation_whatever_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_a_tag_and_the_name_reach_every_part() {
+async fn in_a_cluster_tags_and_names_reach_every_part() {
     let cluster = Cluster::start(3, Options::default());
     let nodes: Vec<String> = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let url = format!("redis+cluster://{}", nodes.join(","));

@@ -67,7 +67,7 @@ async fn eventually(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropping_the_last_handle_closes_every_connection_and_ends_every_task() {
+async fn dropping_the_last_handle_ends_connections_and_tasks() {
     let server = Server::fresh();
     let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     {
@@ -111,7 +111,7 @@ fn a_client_outlives_the_runtime_it_was_connected_in() {
     assert_eq!(alone(lock.acquire()).expect_err("taken").code(), Code::LockTimeout);
     drop(guard);
     runtime().block_on(async {
-        tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect("granted");
+        tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("reported").expect("granted");
         assert_eq!(client.health().overall, Status::Healthy);
         drop(lock.acquire_within(ms(2_000)).await.expect("what was dropped outside was released"));
         tokio::time::timeout(ms(10_000), client.shutdown(ms(10))).await.expect("an end");
@@ -119,7 +119,7 @@ fn a_client_outlives_the_runtime_it_was_connected_in() {
 }
 
 #[test]
-fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
+fn a_client_without_its_runtime_says_so() {
     let server = Server::fresh();
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
@@ -130,7 +130,7 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
     first.block_on(limiter.check("ann")).expect("granted");
     drop(first);
     runtime().block_on(async {
-        let refused = tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect_err("gone");
+        let refused = tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("reported").expect_err("gone");
         assert_eq!(refused.code(), Code::BackendUnavailable);
         assert!(refused.to_string().contains("has ended"), "{refused}");
         assert_eq!(client.health().overall, Status::Unhealthy, "the task of the connection is gone");
@@ -139,7 +139,7 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
             client.lock("orders", LockSettings::new().wait(ms(200))).unwrap().acquire(),
         )
         .await
-        .expect("told");
+        .expect("reported");
         let lock = lock.expect_err("gone");
         assert_eq!(lock.code(), Code::BackendUnavailable);
         assert_eq!(lock.to_string(), refused.to_string(), "the cause is named by whatever is called");
@@ -159,7 +159,7 @@ async fn a_client_that_is_endlessly_patient_can_wait() {
 
 /// A caller that gives up just when it is granted leaves nobody's lock behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
+async fn a_wait_dropped_at_its_grant_leaves_no_holder() {
     const ROUNDS: u64 = 400;
     let server = Server::fresh();
     let (ours, theirs) = (client(&server).await, client(&server).await);
@@ -193,7 +193,7 @@ async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_duplicate_that_is_dropped_as_it_is_told_to_run_leaves_no_runner() {
+async fn a_duplicate_dropped_at_its_run_leaves_no_runner() {
     const ROUNDS: u64 = 400;
     let server = Server::fresh();
     let (ours, theirs) = (client(&server).await, client(&server).await);

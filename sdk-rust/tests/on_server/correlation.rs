@@ -9,7 +9,7 @@ use resil_harness::Server;
 const BOUND: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_event_of_a_trip_names_the_request_that_tripped_it() {
+async fn a_trips_event_names_the_request_that_caused_it() {
     let server = Server::fresh();
     let client = resil::connect(&server.url()).await.expect("a server that is there");
     for mode in [CountingMode::Batched, CountingMode::Exact] {
@@ -21,7 +21,7 @@ async fn the_event_of_a_trip_names_the_request_that_tripped_it() {
         let options = BreakerSettings::new().consecutive_failures(1).mode(mode);
         let breaker = client.breaker(&format!("bank-{mode:?}"), options).expect("valid");
         let _ = correlated(&id, breaker.call(async || Err::<(), _>("down"))).await;
-        let told = tokio::task::block_in_place(|| {
+        let reported = tokio::task::block_in_place(|| {
             loop {
                 let message: String = events.get_message().expect("an event").get_payload().expect("text");
                 if message.contains("\"open\"") {
@@ -29,6 +29,6 @@ async fn the_event_of_a_trip_names_the_request_that_tripped_it() {
                 }
             }
         });
-        assert!(told.contains(&format!("\"correlation\":\"{id}\"")), "{told}");
+        assert!(reported.contains(&format!("\"correlation\":\"{id}\"")), "{reported}");
     }
 }

@@ -81,7 +81,7 @@ async fn a_letter_that_is_dropped_goes_back_on_a_server() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_gone_loses_its_messages_after_the_grace() {
+async fn a_process_that_is_gone_loses_its_messages() {
     let server = Server::fresh();
     let (_client, letters) = ledger(&server, DeadLettersSettings::new()).await;
     letters.fail(&order(1), "timeout").await.unwrap();

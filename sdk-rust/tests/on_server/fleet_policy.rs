@@ -72,7 +72,7 @@ async fn one_limit_counts_both_kinds_of_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_comes_back_when_a_call_ends_or_is_dropped() {
+async fn a_permit_returns_when_a_call_ends_or_drops() {
     let server = Server::fresh();
     let (_client, policy) = following(&server, r#"{"sharedBulkhead":{"maxConcurrentCalls":1}}"#).await;
     let inside = policy.call(retry_all, || async {
@@ -111,7 +111,7 @@ async fn calls_that_a_shutdown_cuts_off_give_their_places_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
+async fn a_call_waits_for_a_permit_its_policys_time() {
     let server = Server::fresh();
     let document = r#"{"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":4,"maxWait":"20s"}}"#;
     let (_client, policy) = following(&server, document).await;
@@ -133,7 +133,7 @@ async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_dropped_while_it_waits_leaves_the_queue() {
+async fn a_call_dropped_while_waiting_leaves_the_queue() {
     let server = Server::fresh();
     let document = r#"{"timeout":{"attempt":"60s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxWait":"50s"}}"#;
     let (_client, policy) = following(&server, document).await;
@@ -202,7 +202,7 @@ async fn the_server_sheds_by_priority() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_are_made_while_the_server_is_away_and_after_a_deletion() {
+async fn calls_are_made_despite_absence_and_deletion() {
     let server = Server::fresh();
     let relay = Relay::to(server.port());
     let operator = resil::connect(&server.url()).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_success_does_not_wait_for_its_report() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_place_of_a_call_is_free_for_the_callers_next_call() {
+async fn a_calls_permit_is_free_for_the_next_call() {
     let server = Server::fresh();
     let relay = Relay::to(server.port());
     let (_client, policy) = following_through(&relay, &server, ONE_PLACE).await;
@@ -345,7 +345,7 @@ async fn in_a_cluster_a_call_ends_after_its_report_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_report_that_is_lost_with_the_connection_costs_the_lease() {
+async fn a_report_lost_with_the_connection_costs_the_lease() {
     let server = Server::fresh();
     let relay = Relay::to(server.port());
     let document = r#"{"timeout":{"attempt":"200ms"},"sharedBulkhead":{"maxConcurrentCalls":1}}"#;

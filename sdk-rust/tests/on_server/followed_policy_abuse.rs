@@ -156,7 +156,7 @@ async fn a_server_that_stops_fails_no_call_that_is_inside() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_the_guard_runs_as_if_it_were_away() {
+async fn a_user_without_the_guard_runs_without_it() {
     let server = Server::fresh();
     client(&server.url()).await.policies().set("pay", WHOLE).await.unwrap();
     let words = ["ACL", "SETUSER", "poor", "on", ">secret", "~*", "resetchannels", "+@all", "-res.guard"];

@@ -38,7 +38,7 @@ fn connecting_to_a_server_works_outside_of_a_runtime() {
 }
 
 #[test]
-fn a_lock_in_memory_that_is_dropped_outside_of_a_runtime_is_free_at_once() {
+fn a_memory_lock_dropped_outside_of_runtimes_is_free() {
     let client = memory();
     let lock = client.lock("orders", LockSettings::new()).unwrap();
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn a_lock_in_memory_that_is_dropped_outside_of_a_runtime_is_free_at_once() {
 }
 
 #[test]
-fn a_value_that_must_be_loaded_outside_of_a_runtime_is_an_error_and_no_panic() {
+fn a_load_outside_of_a_runtime_is_an_error() {
     let users = memory().cached("user", CacheSettings::new()).expect("valid");
     let got: Result<Loaded, Failure<Arc<String>>> =
         at_once(users.get("42", |_| async { Ok(Some(Bytes::from("ann"))) }));
@@ -63,7 +63,7 @@ fn a_value_that_must_be_loaded_outside_of_a_runtime_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_shutdown_that_was_begun_outside_of_a_runtime_can_be_had_inside_of_one() {
+fn a_shutdown_begun_outside_can_end_inside_runtimes() {
     let client = memory();
     let begun =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.shutdown(Duration::ZERO).now_or_never()));
@@ -76,7 +76,7 @@ fn a_shutdown_that_was_begun_outside_of_a_runtime_can_be_had_inside_of_one() {
 }
 
 #[test]
-fn a_shutdown_whose_runtime_ends_is_taken_over_by_the_next_caller() {
+fn a_shutdown_without_its_runtime_is_taken_over() {
     let client = memory();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let first = runtime();
@@ -95,7 +95,7 @@ fn a_shutdown_whose_runtime_ends_is_taken_over_by_the_next_caller() {
 }
 
 #[tokio::test]
-async fn a_caller_that_would_wait_for_ever_for_a_window_waits_and_does_not_panic() {
+async fn an_endless_wait_for_a_window_does_not_panic() {
     let clock = Clock::driven();
     let client = ConnectSettings::new("memory://").clock(clock.clone()).connect().await.expect("memory");
     let limiter = client.limiter("api", Limit::window(1, Duration::from_secs(1))).expect("valid");
@@ -107,7 +107,7 @@ async fn a_caller_that_would_wait_for_ever_for_a_window_waits_and_does_not_panic
 }
 
 #[tokio::test]
-async fn a_lease_that_cannot_be_is_refused_and_costs_nobody_his_lock() {
+async fn an_impossible_lease_is_refused_and_costs_nobody_anything() {
     let client = resil::connect("memory://").await.expect("memory");
     let guard = client.lock("orders", LockSettings::new()).unwrap().acquire().await.expect("free");
     for lease in [Duration::ZERO, Duration::from_millis(9), Duration::MAX] {
@@ -121,7 +121,7 @@ async fn a_lease_that_cannot_be_is_refused_and_costs_nobody_his_lock() {
 }
 
 #[tokio::test]
-async fn health_does_not_grow_with_names_that_are_made_of_ids() {
+async fn health_does_not_grow_with_names_of_ids() {
     let client = resil::connect("memory://").await.expect("memory");
     for id in 0..20_000 {
         client.limiter(&format!("tenant-{id}"), Limit::per_second(1)).expect("valid");

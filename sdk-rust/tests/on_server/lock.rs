@@ -20,7 +20,7 @@ async fn client(server: &Server) -> Client {
     ConnectSettings::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
 }
 
-/// One that forgets nothing it has told.
+/// One that forgets nothing it has reported.
 fn careful() -> Server {
     Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"))
 }
@@ -40,7 +40,7 @@ fn connections(server: &Server) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
+async fn ten_thousand_tasks_on_one_lock_need_few_connections() {
     let server = Server::fresh();
     let client = client(&server).await;
     let lock = client.lock("orders", LockSettings::new().wait(Duration::from_secs(300))).unwrap();
@@ -68,7 +68,7 @@ async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
 }
 
 #[tokio::test]
-async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() {
+async fn a_lock_is_not_believed_past_its_deadline() {
     let mut server = careful();
     let client = client(&server).await;
     let guard = client.lock("orders", LockSettings::new().lease(ms(1_500))).unwrap().try_acquire().await.expect("free");
@@ -81,7 +81,7 @@ async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() 
 }
 
 #[tokio::test]
-async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
+async fn a_lock_survives_a_restart_within_its_grace() {
     let mut server = careful();
     let client = client(&server).await;
     let guard = client
@@ -101,7 +101,7 @@ async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
 }
 
 #[tokio::test]
-async fn a_bound_lock_whose_connection_is_cut_is_taken_back_and_bound_to_the_next() {
+async fn a_bound_lock_survives_a_cut_and_is_rebound() {
     let server = Server::fresh();
     let client = client(&server).await;
     let guard = client
@@ -126,7 +126,7 @@ async fn a_bound_lock_whose_connection_is_cut_is_taken_back_and_bound_to_the_nex
 }
 
 #[tokio::test]
-async fn who_waits_and_is_cancelled_leaves_the_server_at_once() {
+async fn a_cancelled_waiter_leaves_the_server_at_once() {
     let server = Server::fresh();
     let (client, other) = (client(&server).await, client(&server).await);
     let lock = client.lock("orders", LockSettings::new()).unwrap();
@@ -159,7 +159,7 @@ async fn a_lock_is_granted_only_if_enough_replicas_have_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_two_believe_while_the_server_is_killed_and_connections_are_cut() {
+async fn never_two_believe_despite_kills_and_cuts() {
     let mut server = careful();
     let believers: Arc<Mutex<Vec<Held>>> = Arc::default();
     let (over, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

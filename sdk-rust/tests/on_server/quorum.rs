@@ -134,7 +134,7 @@ async fn everything_but_exclusive_locks_is_refused_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minority_that_is_gone_costs_no_lock_and_is_used_again() {
+async fn a_minority_that_is_gone_costs_no_lock() {
     let mut five = Five::start();
     let client = five.client().await;
     let lock = client.lock("stock", LockSettings::new().lease(LEASE)).unwrap();
@@ -154,13 +154,13 @@ async fn a_minority_that_is_gone_costs_no_lock_and_is_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_without_a_majority_is_told_before_anybody_else_is_granted() {
+async fn a_holder_without_majority_is_notified_before_others_are_granted() {
     let five = Five::start();
     let client = five.client().await;
     let lock = client.lock("stock", LockSettings::new().lease(LEASE)).unwrap();
     let guard = lock.acquire().await.expect("free");
     (0..3).for_each(|at| five.relays[at].close());
-    tokio::time::timeout(LEASE * 3, guard.held().until_lost()).await.expect("told within its lease");
+    tokio::time::timeout(LEASE * 3, guard.held().until_lost()).await.expect("reported within its lease");
     let away = lock.acquire_within(ms(100)).await;
     assert!(matches!(away, Err(Error::BackendUnavailable(_))), "{away:?}");
     (0..3).for_each(|at| five.relays[at].open());
@@ -189,7 +189,7 @@ async fn a_failed_attempt_leaves_nothing_behind() {
 
 /// Took three times as long before: each attempt and each release had its own patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_waits_has_its_answer_in_time() {
+async fn a_caller_that_waits_has_its_reply_in_time() {
     let five = Five::start();
     let client = five.client().await;
     let lock = client.lock("stock", LockSettings::new().lease(Duration::from_secs(10))).unwrap();
@@ -203,7 +203,7 @@ async fn a_caller_that_waits_has_its_answer_in_time() {
     eventually("what was granted meanwhile is released", || five.holding("stock") == 0).await;
 }
 
-/// Lost before: the last attempt was cut off, which was told as servers that are away, and opened a lock that somebody held.
+/// Lost before: the last attempt was cut off, which was reported as servers that are away, and opened a lock that somebody held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_replies_are_not_servers_that_are_away() {
     let five = Five::start();
@@ -229,7 +229,7 @@ async fn a_lock_that_an_operator_breaks_is_lost() {
     let lock = client.lock("stock", LockSettings::new().lease(LEASE)).unwrap();
     let guard = lock.acquire().await.expect("free");
     assert_eq!(lock.break_lock("ann", "stuck").await.expect("a majority replies"), 1);
-    tokio::time::timeout(LEASE * 2, guard.held().until_lost()).await.expect("told at the next renewal");
+    tokio::time::timeout(LEASE * 2, guard.held().until_lost()).await.expect("reported at the next renewal");
     assert_eq!(guard.held().why_lost(), Some("broken"));
     let released = guard.release().await.expect_err("it stays lost").to_string();
     assert!(released.ends_with("broken"), "{released}");
@@ -304,24 +304,24 @@ async fn several_locks_are_all_held_or_none() {
     assert!(lock_name("bank", "acc:ount", "1").is_err());
 }
 
-/// What one caller was told: held from, until, under which fence.
-struct Told {
+/// What one caller was notified: held from, until, under which fence.
+struct Reported {
     from: Instant,
     to: Instant,
     fence: u64,
 }
 
 /// No two overlap, and fences grow in the order of the grants.
-fn judge(mut told: Vec<Told>) {
-    told.sort_by_key(|told| told.from);
-    for pair in told.windows(2) {
+fn judge(mut reported: Vec<Reported>) {
+    reported.sort_by_key(|reported| reported.from);
+    for pair in reported.windows(2) {
         let [before, after] = pair else { continue };
         assert!(after.from >= before.to, "two held for {:?}", before.to - after.from);
         assert!(after.fence > before.fence, "{} after {}", after.fence, before.fence);
     }
 }
 
-/// Kills, freezes and cuts off, never more than two at once, until told to stop.
+/// Kills, freezes and cuts off, never more than two at once, until asked to stop.
 fn chaos(five: &mut Five, stop: &AtomicBool, played: &AtomicUsize) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -363,11 +363,11 @@ const ROUNDS: usize = 6;
 async fn acquisitions(count: usize) {
     let mut five = Five::start();
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (told, played) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (reported, played) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let client = five.client().await;
-        let (done, told, played) = (Arc::clone(&done), Arc::clone(&told), Arc::clone(&played));
+        let (done, reported, played) = (Arc::clone(&done), Arc::clone(&reported), Arc::clone(&played));
         tasks.spawn(async move {
             let settings = LockSettings::new().lease(LEASE).wait(Duration::from_secs(30));
             let lock = client.lock("stock", settings).unwrap();
@@ -375,11 +375,11 @@ async fn acquisitions(count: usize) {
                 let Ok(guard) = lock.acquire().await else { continue };
                 let (from, fence) = (Instant::now(), guard.fence().expect("a fence"));
                 tokio::time::sleep(Duration::from_micros(fence % 3_000)).await;
-                // Until when it was told that it holds.
+                // Until when it learned that it holds.
                 let left = guard.remaining();
                 let to = if guard.is_held() { Instant::now() } else { Instant::now() - ms(1) - left };
                 if guard.is_held() {
-                    told.lock().push(Told { from, to, fence });
+                    reported.lock().push(Reported { from, to, fence });
                     done.fetch_add(1, Ordering::SeqCst);
                 }
                 let _ = guard.release().await;
@@ -398,9 +398,9 @@ async fn acquisitions(count: usize) {
     let _five = tokio::task::spawn_blocking(|| chaos.join().expect("no panic")).await.unwrap();
     let rounds = played.load(Ordering::SeqCst);
     assert!(finished.is_ok(), "{} of {count} after {rounds} rounds", done.load(Ordering::SeqCst));
-    let told = std::mem::take(&mut *told.lock());
-    println!("{} acquisitions, {rounds} rounds of faults", told.len());
-    judge(told);
+    let reported = std::mem::take(&mut *reported.lock());
+    println!("{} acquisitions, {rounds} rounds of faults", reported.len());
+    judge(reported);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

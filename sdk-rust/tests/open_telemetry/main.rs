@@ -58,7 +58,7 @@ async fn play() {
 }
 
 #[tokio::test]
-async fn every_primitive_is_a_span_with_an_outcome_and_a_metric() {
+async fn every_primitive_is_a_span_and_a_metric() {
     let (spans, metrics) = (InMemorySpanExporter::default(), InMemoryMetricExporter::default());
     let traces = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
     let meters = SdkMeterProvider::builder().with_periodic_exporter(metrics.clone()).build();

@@ -1,4 +1,4 @@
-//! What a call asked for, and what every answer to it must obey.
+//! What a call asked for, and what every reply to it must obey.
 
 use resil_core::limits::{CLOCK_JITTER, FILL_MAX, RESERVE_MAX};
 
@@ -6,7 +6,7 @@ use super::crowd::check_exec;
 use super::resp::Reply;
 use super::waited_asked::{self, WaitedAsk, check_waited};
 
-/// A call in the terms its answer is held against.
+/// A call in the terms its reply is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// RES.GCRA and RES.GCRA.PEEK: the capacity of each named tier.
@@ -48,7 +48,7 @@ pub enum Ask {
     Peek,
 }
 
-/// Subcommands of RES.BREAKER, by the shape of their answers.
+/// Subcommands of RES.BREAKER, by the shape of their replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerAsk {
     Admit,
@@ -75,7 +75,7 @@ const LAWFUL_REFUSALS: [&str; 8] = [
 const STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
 
-/// Says what is wrong with `reply` as an answer to `asked`.
+/// Says what is wrong with `reply` as a reply to `asked`.
 pub fn check(asked: &Asked, reply: &Reply) -> Result<(), String> {
     if *asked == Asked::Native {
         return Ok(());
@@ -182,7 +182,7 @@ fn check_breaker(ask: BreakerAsk, reply: &Reply) -> Result<(), String> {
         }
         (BreakerAsk::Admit, [Integer(0), Bulk(state), Nil, Integer(retry_after_ms), Integer(0..)]) => {
             require(*retry_after_ms != -1 || state == b"forced-open", "-1 means: forced open without end")?;
-            require(is_state(state) && *retry_after_ms != 0, "who is denied is told how long to wait")
+            require(is_state(state) && *retry_after_ms != 0, "who is denied learns how long to wait")
         }
         (BreakerAsk::Report, [Integer(counted), Bulk(state), Integer(0..), Integer(wait_ms @ 0..), Bulk(why)]) => {
             let whys: [&[u8]; 5] = [b"counted", b"stale", b"unknown", b"duplicate", b"ignored"];

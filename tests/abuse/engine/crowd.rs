@@ -10,7 +10,7 @@ use super::generator::{Call, Generator};
 use super::resp::{Client, Reply, Words, shown, words};
 
 const MEMBERS: usize = 16;
-/// How long all answers may take once the clock has passed every wait; the server may run under valgrind.
+/// How long all replies may take once the clock has passed every wait; the server may run under valgrind.
 const BOUND: Duration = Duration::from_secs(60);
 /// How long is listened before the clock is moved again.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -89,7 +89,7 @@ impl Crowd {
         let began = Instant::now();
         for member in &mut self.members {
             for call in std::mem::take(&mut member.pending) {
-                while !member.client.has_answer(MOMENT) {
+                while !member.client.has_reply(MOMENT) {
                     if began.elapsed() > BOUND {
                         panic!("never answered: {}\n  {}", shown(&call.words), state_of(main, &call.words, member.id));
                     }
@@ -103,7 +103,7 @@ impl Crowd {
                 }
                 generator.learn(&call, &reply);
             }
-            assert!(!member.client.has_answer(Duration::from_micros(1)), "one answer each");
+            assert!(!member.client.has_reply(Duration::from_micros(1)), "one reply each");
         }
     }
 
@@ -112,7 +112,7 @@ impl Crowd {
     }
 }
 
-/// What the server says about a call that it does not answer.
+/// What the server says about a call that has no reply.
 fn state_of(main: &mut Client, call: &[Vec<u8>], id: i64) -> String {
     let mut asking = vec![words([b"TYPE".as_slice(), &call[2]]), words([b"PTTL".as_slice(), &call[2]])];
     asking.push(words([call[0].as_slice(), b"INFO", &call[2]]));
@@ -122,12 +122,12 @@ fn state_of(main: &mut Client, call: &[Vec<u8>], id: i64) -> String {
     format!("{replies:?}, {waiters} wait")
 }
 
-/// EXEC: the answers of what was queued.
+/// EXEC: the replies of what was queued.
 pub fn check_exec(asked: &[Asked], reply: &Reply) -> Result<(), String> {
     match reply {
         Reply::Array(replies) if replies.len() == asked.len() => {
             asked.iter().zip(replies).try_for_each(|(asked, reply)| check(asked, reply))
         }
-        other => Err(format!("{} answers were expected, got {other:?}", asked.len())),
+        other => Err(format!("{} replies were expected, got {other:?}", asked.len())),
     }
 }

@@ -1,4 +1,4 @@
-//! A primary that says whatever it is told: it answers a replica's handshake with an empty data set and then streams
+//! A primary that says whatever it is asked to: it replies to a replica's handshake with an empty data set and then streams
 //! commands of our choosing, as a primary of another version, another make, or an intruder would.
 
 use std::io::{BufRead, BufReader, Write};
@@ -64,12 +64,12 @@ impl FakePrimary {
         let mut reader = BufReader::new(self.stream.try_clone().expect("a socket can be cloned"));
         loop {
             let call = read_call(&mut reader);
-            let answer = match call[0].to_ascii_uppercase().as_str() {
+            let reply = match call[0].to_ascii_uppercase().as_str() {
                 "PING" => "+PONG\r\n",
                 "PSYNC" => break,
                 _ => "+OK\r\n",
             };
-            self.stream.write_all(answer.as_bytes()).expect("the replica listens");
+            self.stream.write_all(reply.as_bytes()).expect("the replica listens");
         }
         let id = "0123456789abcdef0123456789abcdef01234567";
         let data_set = empty_rdb();

@@ -56,7 +56,7 @@ impl Fuzz {
         fuzz
     }
 
-    /// Sends `count` calls; every answer must obey what its call promises.
+    /// Sends `count` calls; every reply must obey what its call promises.
     pub fn run(&mut self, count: usize) {
         for sent in (0..count).step_by(BATCH) {
             self.crowd.ask(&self.primary, &mut self.generator);

@@ -9,7 +9,7 @@ use super::asked::{Ask, Asked};
 use super::guard_calls::DOCUMENTS;
 use super::resp::{Words, typed, words};
 
-/// A call and what its answer is held against.
+/// A call and what its reply is held against.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub words: Words,

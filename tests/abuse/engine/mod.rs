@@ -1,4 +1,4 @@
-//! The machinery of abuse: what is sent, to whom, and what must hold for every answer.
+//! The machinery of abuse: what is sent, to whom, and what must hold for every reply.
 //!
 //! Shared by the targets `abuse` (a fixed budget), `soak` (minutes of it) and `compat` (the fake primary). Everything is
 //! drawn from one seed, which is always printed: `RESIL_SEED=<seed> cargo test …` does the same again.

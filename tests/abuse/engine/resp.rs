@@ -71,8 +71,8 @@ impl Client {
         self.call(&typed(line))
     }
 
-    /// Sends all calls at once and reads one answer for each. A marker sent behind them must come back right after
-    /// the last answer: no answer is missing and none is too many.
+    /// Sends all calls at once and reads one reply for each. A marker sent behind them must come back right after
+    /// the last reply: no reply is missing and none is too many.
     pub fn pipeline<'a>(&mut self, calls: impl IntoIterator<Item = &'a [Vec<u8>]>) -> Vec<Reply> {
         let mut bytes = Vec::new();
         let mut count = 0;
@@ -85,19 +85,19 @@ impl Client {
         encode(&[b"ECHO".to_vec(), marker.clone()], &mut bytes);
         self.writer.write_all(&bytes).expect("the server takes the calls");
         let replies = (0..count).map(|_| self.read()).collect();
-        assert_eq!(self.read(), Reply::Bulk(marker), "exactly {count} answers were expected before the marker");
+        assert_eq!(self.read(), Reply::Bulk(marker), "exactly {count} replies were expected before the marker");
         replies
     }
 
-    /// Sends calls whose answers are read one by one.
+    /// Sends calls whose replies are read one by one.
     pub fn send<'a>(&mut self, calls: impl IntoIterator<Item = &'a [Vec<u8>]>) {
         let mut bytes = Vec::new();
         calls.into_iter().for_each(|call| encode(call, &mut bytes));
         self.writer.write_all(&bytes).expect("the server takes the calls");
     }
 
-    /// True if an answer, or the end of the connection, comes within `patience`.
-    pub fn has_answer(&mut self, patience: Duration) -> bool {
+    /// True if a reply, or the end of the connection, comes within `patience`.
+    pub fn has_reply(&mut self, patience: Duration) -> bool {
         if !self.reader.buffer().is_empty() {
             return true;
         }
@@ -108,7 +108,7 @@ impl Client {
         answered
     }
 
-    /// The next answer.
+    /// The next reply.
     pub fn read(&mut self) -> Reply {
         let line = self.line();
         let (kind, rest) = line.split_first().expect("a reply has a type");
@@ -131,7 +131,7 @@ impl Client {
 
     fn line(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
-        self.reader.read_until(b'\n', &mut line).expect("the server answers");
+        self.reader.read_until(b'\n', &mut line).expect("the server replies");
         assert!(line.ends_with(b"\r\n"), "the connection ended within {:?}", line.escape_ascii().to_string());
         line.truncate(line.len() - 2);
         line

@@ -50,7 +50,7 @@ impl Restoring {
                 match reply {
                     Reply::Status(_) => self.use_key(&key(index), &payloads[index]),
                     Reply::Error(_) => self.refused += 1,
-                    other => panic!("RESTORE answers OK or an error, not {other:?}"),
+                    other => panic!("RESTORE returns OK or an error, not {other:?}"),
                 }
             }
         }
@@ -126,7 +126,7 @@ fn same_digests(reply: &Reply, payload: &[u8]) {
     assert_eq!(digests[0], digests[1], "copies have the same digest; restored from {}", payload.escape_ascii());
 }
 
-/// Every command there is, against one key, by the tags of the states it fits; elsewhere each answers WRONGTYPE.
+/// Every command there is, against one key, by the tags of the states it fits; elsewhere each returns WRONGTYPE.
 fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
     let gcra = |capacities: &[i64], ask| Asked::Gcra { capacities: capacities.to_vec(), ask };
     let window = |ask| Asked::Window { limit: 1_000, period_ms: 3_600_001, ask };

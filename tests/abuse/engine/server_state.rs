@@ -59,7 +59,7 @@ pub fn contents(client: &mut Client) -> BTreeMap<Vec<u8>, String> {
 }
 
 fn keys(client: &mut Client) -> Vec<Vec<u8>> {
-    let Reply::Array(keys) = client.typed("KEYS *") else { panic!("KEYS answers with a list") };
+    let Reply::Array(keys) = client.typed("KEYS *") else { panic!("KEYS replies with a list") };
     keys.into_iter().map(|key| if let Reply::Bulk(key) = key { key } else { panic!("a key is bytes") }).collect()
 }
 
@@ -70,14 +70,14 @@ pub fn assert_nothing_is_left_after_a_flush(client: &mut Client) {
         ["gcra_keys", "window_keys", "breaker_keys", "lock_keys", "bulkhead_keys", "idemp_keys", "sflight_keys"];
     let left: Vec<_> = gauges.iter().chain(&["dlq_keys", "dlq_bytes"]).map(|gauge| counter(client, gauge)).collect();
     assert_eq!(left, [0; 9], "the values of all keys were freed, each once");
-    let Reply::Bulk(report) = must(client, "INFO resil") else { panic!("INFO answers with a text") };
+    let Reply::Bulk(report) = must(client, "INFO resil") else { panic!("INFO replies with a text") };
     let report = String::from_utf8_lossy(&report).into_owned();
     let bytes = report.lines().find_map(|line| line.strip_prefix("resil_bytes:")).expect("bytes by kind");
     let kept: Vec<&str> = bytes.split(',').filter(|kind| !kind.ends_with("=0")).collect();
     assert!(kept.is_empty(), "bytes of keys that are gone: {kept:?}");
 }
 
-/// Sends `line` and insists on a good answer.
+/// Sends `line` and insists on a good reply.
 #[track_caller]
 pub fn must(client: &mut Client, line: &str) -> Reply {
     let reply = client.call(&typed(line));

@@ -1,8 +1,8 @@
-//! What every answer of a lock, a bulkhead, an idempotency key, a single flight, a ledger or a stored policy must look like.
+//! What every reply of a lock, a bulkhead, an idempotency key, a single flight, a ledger or a stored policy must look like.
 
 use super::resp::Reply::{self, Array, Bulk, Integer, Nil};
 
-/// Subcommands by the shape of their answers.
+/// Subcommands by the shape of their replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitedAsk {
     Acquire,
@@ -107,7 +107,7 @@ fn check_rows(ask: WaitedAsk, reply: &Reply) -> Option<()> {
 /// Whether the reply has the shape its command promises. A fence is above 0.
 pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
     if let WaitedAsk::List | WaitedAsk::Top = ask {
-        return check_rows(ask, reply).ok_or_else(|| format!("{reply:?} is no answer to {ask:?}"));
+        return check_rows(ask, reply).ok_or_else(|| format!("{reply:?} is no reply to {ask:?}"));
     }
     let elements = if let Array(elements) = reply { elements.as_slice() } else { std::slice::from_ref(reply) };
     let (verdict, rest) = match elements {

@@ -1,4 +1,4 @@
-//! Real servers for tests: started on free ports, asked until they answer, killed on drop.
+//! Real servers for tests: started on free ports, asked until they reply, killed on drop.
 //!
 //! ```no_run
 //! use resil_harness::{Options, Server, ok};

@@ -22,7 +22,7 @@ impl Server {
         self.end_by(Signal::Terminate)
     }
 
-    /// Frozen: connections stay open and nothing answers, as in a long stall of the machine.
+    /// Frozen: connections stay open and nothing replies, as in a long stall of the machine.
     pub fn pause(&self) {
         self.running().send(Signal::Stop);
     }
@@ -39,7 +39,7 @@ impl Server {
 
     /// Down by SHUTDOWN SAVE and up again: everything that can be saved is there.
     pub fn restart_after_save(&mut self) {
-        // The answer to a shutdown is a closed connection; whether it ended is seen below.
+        // The reply to a shutdown is a closed connection; whether it ended is seen below.
         let _ = reply(&mut self.connect(), &["SHUTDOWN", "SAVE"]);
         self.wait_until_ended();
         self.launch();

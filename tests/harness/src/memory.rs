@@ -34,7 +34,7 @@ pub(crate) fn under_valgrind(program: &Path, args: Vec<String>, folder: &Path) -
     words
 }
 
-/// What valgrind found so far. Quiet as it is told to be, it writes nothing but errors.
+/// What valgrind found so far. Quiet as it is asked to be, it writes nothing but errors.
 pub(crate) fn found_by_valgrind(folder: &Path) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let logs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("valgrind."));

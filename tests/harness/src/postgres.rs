@@ -37,7 +37,7 @@ fn program(name: &str) -> PathBuf {
 }
 
 impl Postgres {
-    /// Starts a server and waits until it answers. Panics with its log when it does not.
+    /// Starts a server and waits until it replies. Panics with its log when it does not.
     pub fn start() -> Self {
         Self::start_with(|_| {})
     }
@@ -174,13 +174,13 @@ impl Postgres {
                 std::thread::sleep(Duration::from_millis(200));
                 self.process = Some(self.run("postgres", &args));
             }
-            self.answers()
+            self.replies()
         });
-        assert!(is_ready, "Postgres does not answer:\n{}", self.log());
+        assert!(is_ready, "Postgres does not reply:\n{}", self.log());
     }
 
     /// Whether it is there for clients, by the words of its log since it was started last.
-    fn answers(&self) -> bool {
+    fn replies(&self) -> bool {
         let is_listening = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
         std::thread::sleep(Duration::from_millis(20));
         let log = self.log();

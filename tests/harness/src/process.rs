@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::wait::becomes_true;
 
-type Answer = io::Result<Child>;
+type Reply = io::Result<Child>;
 
 /// A running (or just ended) server process, leader of its own process group.
 #[derive(Debug)]
@@ -163,19 +163,19 @@ fn die_with_this_process(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 fn die_with_this_process(_command: &mut Command) {}
 
-fn fork_from_the_lasting_thread(command: Command) -> Answer {
-    static REQUESTS: OnceLock<mpsc::Sender<(Command, mpsc::Sender<Answer>)>> = OnceLock::new();
+fn fork_from_the_lasting_thread(command: Command) -> Reply {
+    static REQUESTS: OnceLock<mpsc::Sender<(Command, mpsc::Sender<Reply>)>> = OnceLock::new();
     let requests = REQUESTS.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel::<(Command, mpsc::Sender<Answer>)>();
+        let (sender, receiver) = mpsc::channel::<(Command, mpsc::Sender<Reply>)>();
         let serve = move || {
-            for (mut command, answer) in receiver {
-                let _ = answer.send(command.spawn());
+            for (mut command, reply) in receiver {
+                let _ = reply.send(command.spawn());
             }
         };
         std::thread::Builder::new().name("spawner".into()).spawn(serve).expect("a thread can be started");
         sender
     });
-    let (answer, answered) = mpsc::channel();
-    requests.send((command, answer)).expect("the spawner lives as long as the process");
-    answered.recv().expect("the spawner answers every request")
+    let (reply, answered) = mpsc::channel();
+    requests.send((command, reply)).expect("the spawner lives as long as the process");
+    answered.recv().expect("the spawner replies every request")
 }

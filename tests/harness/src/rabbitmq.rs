@@ -18,7 +18,7 @@ use crate::wait::{becomes_true, eventually};
 const READY_BOUND: Duration = Duration::from_secs(120);
 /// It takes a second.
 const REGISTERED_BOUND: Duration = Duration::from_secs(60);
-const ANSWER_BOUND: Duration = Duration::from_millis(500);
+const REPLY_BOUND: Duration = Duration::from_millis(500);
 const LOG_BYTES_SHOWN: usize = 4_000;
 
 /// A running broker. Users: `guest` may everything, `consumer` (password `in`) may not publish, `producer` (password `out`) only that.
@@ -61,7 +61,7 @@ impl RabbitMq {
     /// Larger messages it does not take.
     pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
-    /// Starts a broker and waits until it answers. Panics with its log when it does not.
+    /// Starts a broker and waits until it replies. Panics with its log when it does not.
     pub fn start() -> Self {
         assert!(program().exists(), "RabbitMQ is not installed: scripts/setup --brokers does that");
         let folder = fresh_folder("rabbit");
@@ -183,11 +183,11 @@ impl RabbitMq {
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let process = Process::spawn(&program(), &[], &variables, &self.path("output.log"));
         self.process = Some(process.expect("RabbitMQ starts"));
-        let is_ready = becomes_true(READY_BOUND, || self.answers() || self.has_ended());
+        let is_ready = becomes_true(READY_BOUND, || self.replies() || self.has_ended());
         if !is_ready || self.has_ended() {
             let log = fs::read_to_string(self.path("output.log")).unwrap_or_default();
             let shown = log.len().saturating_sub(LOG_BYTES_SHOWN);
-            panic!("RabbitMQ does not answer:\n{}", log.get(shown..).unwrap_or(&log));
+            panic!("RabbitMQ does not reply:\n{}", log.get(shown..).unwrap_or(&log));
         }
     }
 
@@ -196,13 +196,13 @@ impl RabbitMq {
     }
 
     /// Whether it greets as a broker does.
-    fn answers(&self) -> bool {
+    fn replies(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) else {
             // It does not help to ask more often.
             std::thread::sleep(Duration::from_millis(100));
             return false;
         };
-        let _ = stream.set_read_timeout(Some(ANSWER_BOUND));
+        let _ = stream.set_read_timeout(Some(REPLY_BOUND));
         let mut first = [0; 1];
         stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok() && stream.read_exact(&mut first).is_ok() && first == [1]
     }

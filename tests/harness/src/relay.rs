@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 const FINE: u8 = 0;
-/// Nothing passes, and nobody is told.
+/// Nothing passes, and nobody is notified.
 const FROZEN: u8 = 1;
 /// Nobody gets in.
 const CLOSED: u8 = 2;

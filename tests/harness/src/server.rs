@@ -1,4 +1,4 @@
-//! A server of one's own: started, asked until it answers, and gone on drop.
+//! A server of one's own: started, asked until it replies, and gone on drop.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::memory;
 use crate::options::{Options, quoted};
 use crate::process::Process;
 
-/// A server answers within milliseconds; the rest is for a loaded machine.
+/// A server replies within milliseconds; the rest is for a loaded machine.
 const READY_BOUND: Duration = Duration::from_secs(20);
 const VALGRIND_READY_BOUND: Duration = Duration::from_secs(120);
 /// No command of a test blocks longer than this on purpose.
@@ -64,7 +64,7 @@ impl Server {
         Self::start(Options::default())
     }
 
-    /// Starts a server and waits until it answers. Panics with its log when it does not.
+    /// Starts a server and waits until it replies. Panics with its log when it does not.
     pub fn start(options: Options) -> Self {
         let flavor = options.chosen_flavor();
         let folder = match &options.dir {
@@ -196,21 +196,21 @@ impl Server {
             process.map_err(|error| Trouble::Other(format!("{} did not start: {error}", program.display())))?;
         let bound = if self.is_under_valgrind || self.is_counted { VALGRIND_READY_BOUND } else { READY_BOUND };
         let deadline = Instant::now() + bound;
-        while !self.answers(&process) {
+        while !self.replies(&process) {
             if let Some(status) = process.ended() {
                 let clash = self.log().get(logged_before..).is_some_and(|new| new.contains("Address already in use"));
                 return Err(if clash { Trouble::PortTaken } else { Trouble::Other(format!("ended with {status}")) });
             }
             if Instant::now() > deadline {
-                return Err(Trouble::Other(format!("did not answer within {bound:?}")));
+                return Err(Trouble::Other(format!("did not reply within {bound:?}")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(process)
     }
 
-    /// Whether *this* process answers, and not another server that won the race for the port.
-    fn answers(&self, process: &Process) -> bool {
+    /// Whether *this* process replies, and not another server that won the race for the port.
+    fn replies(&self, process: &Process) -> bool {
         let asked = || -> RedisResult<String> {
             let mut connection = connection(&self.url(), Duration::from_secs(1), Duration::from_secs(2))?;
             let _: String = redis::cmd("PING").query(&mut connection)?;

@@ -41,15 +41,15 @@ impl Asker {
     fn ask_line(&mut self, line: &[u8]) -> Value {
         let input = self.input.as_mut().unwrap();
         input.write_all(line).and_then(|()| input.write_all(b"\n")).unwrap();
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).unwrap();
-        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer:?}: {error}"))
+        let mut reply = String::new();
+        self.output.read_line(&mut reply).unwrap();
+        serde_json::from_str(&reply).unwrap_or_else(|error| panic!("{reply:?}: {error}"))
     }
 
     fn start(&mut self) -> Value {
-        let answer = self.ask(json!({"do": "start", "options": {"without_module": true}}));
-        assert!(answer["id"].is_u64(), "{answer}");
-        answer
+        let reply = self.ask(json!({"do": "start", "options": {"without_module": true}}));
+        assert!(reply["id"].is_u64(), "{reply}");
+        reply
     }
 
     fn say(&mut self, id: &Value, words: &[&str]) -> Value {
@@ -73,12 +73,12 @@ fn process_exists(pid: &Value) -> bool {
     stat.is_ok_and(|text| !text.contains(") Z "))
 }
 
-fn error_of(answer: &Value) -> &str {
-    answer["error"].as_str().unwrap_or_else(|| panic!("expected an error: {answer}"))
+fn error_of(reply: &Value) -> &str {
+    reply["error"].as_str().unwrap_or_else(|| panic!("expected an error: {reply}"))
 }
 
 #[test]
-fn a_started_server_is_where_the_answer_says_and_ends_with_the_input() {
+fn a_started_server_is_there_and_ends_with_input() {
     let folder = tempfile::tempdir().unwrap();
     let mut asker = Asker::with_folders_in(folder.path());
     let server = asker.start();
@@ -110,7 +110,7 @@ fn replies_come_as_json_of_the_same_shape() {
 }
 
 #[test]
-fn what_the_server_refuses_is_a_refusal_and_not_an_error() {
+fn a_servers_refusal_is_a_refusal_not_an_error() {
     let mut asker = Asker::new();
     let id = &asker.start()["id"];
     asker.say(id, &["SET", "text", "x"]);
@@ -130,7 +130,7 @@ fn options_reach_the_server() {
 }
 
 #[test]
-fn a_killed_server_comes_back_on_its_port_with_what_was_on_disk() {
+fn a_killed_server_returns_on_its_port_with_data() {
     let mut asker = Asker::new();
     let config = json!({"appendonly": "yes", "appendfsync": "always"});
     let before = asker.ask(json!({"do": "start", "options": {"without_module": true, "config": config}}));
@@ -162,7 +162,7 @@ fn an_orderly_restart_keeps_what_is_saved() {
 }
 
 #[test]
-fn a_paused_server_answers_nobody_until_it_is_resumed() {
+fn a_paused_server_replies_nobody_until_it_is_resumed() {
     let mut asker = Asker::new();
     let server = asker.start();
     let id = &server["id"];
@@ -199,7 +199,7 @@ fn a_stopped_server_is_gone_and_its_number_unknown() {
 }
 
 #[test]
-fn a_bad_request_is_answered_with_an_error_and_the_next_one_is_met() {
+fn a_bad_request_gets_an_error_the_next_a_reply() {
     let mut asker = Asker::new();
     for (line, part) in [
         (&br#"{"do":"dance"}"#[..], "dance"),
@@ -217,8 +217,8 @@ fn a_bad_request_is_answered_with_an_error_and_the_next_one_is_met() {
         (br#"{"do":"start","options":{"flavor":"nosuch-1.0","without_module":true}}"#, "nosuch-1.0"),
         (br#"{"do":"start","options":{"without_module":true,"config":{"bogus":"x"}}}"#, "ended with"),
     ] {
-        let answer = asker.ask_line(line);
-        assert!(error_of(&answer).contains(part), "{answer}, not about {part:?}");
+        let reply = asker.ask_line(line);
+        assert!(error_of(&reply).contains(part), "{reply}, not about {part:?}");
     }
     let id = &asker.start()["id"];
     assert_eq!(error_of(&asker.say(id, &[])), "words are empty");
@@ -252,7 +252,7 @@ fn a_termination_ends_the_servers_and_removes_their_folders() {
 }
 
 #[test]
-fn a_crash_that_nobody_asked_about_is_told_of_by_the_exit_code() {
+fn an_unnoticed_crash_is_reported_by_the_exit_code() {
     let mut asker = Asker::new();
     let server = asker.start();
     let pid = i32::try_from(server["pid"].as_i64().unwrap()).unwrap();

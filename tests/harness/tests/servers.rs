@@ -19,7 +19,7 @@ fn process_exists(pid: u32) -> bool {
 }
 
 #[test]
-fn a_started_server_answers_in_both_protocols_and_in_bare_bytes() {
+fn a_started_server_replies_in_every_protocol() {
     let server = Server::start(plain());
     ok(&mut server.connect(), &["HSET", "h", "field", "value"]);
     assert!(matches!(ok(&mut server.connect(), &["HGETALL", "h"]), Value::Array(_)));
@@ -27,9 +27,9 @@ fn a_started_server_answers_in_both_protocols_and_in_bare_bytes() {
 
     let mut raw = server.raw();
     raw.write_all(b"PING\r\n").unwrap();
-    let mut answer = [0; 7];
-    raw.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"+PONG\r\n");
+    let mut reply = [0; 7];
+    raw.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn an_append_only_server_keeps_its_data_over_a_kill() {
 }
 
 #[test]
-fn terminate_ends_in_order_even_a_paused_server_and_it_can_start_again() {
+fn terminate_ends_paused_servers_in_order_and_they_restart() {
     let mut server = Server::start(plain());
     server.pause();
     assert!(server.is_alive());
@@ -144,8 +144,8 @@ fn rewritten_configuration_survives_a_restart() {
     ok(&mut server.connect(), &["CONFIG", "SET", "maxmemory", "77mb"]);
     ok(&mut server.connect(), &["CONFIG", "REWRITE"]);
     server.restart_after_kill();
-    let answer = format!("{:?}", ok(&mut server.connect(), &["CONFIG", "GET", "maxmemory"]));
-    assert!(answer.contains(&(77 * 1024 * 1024).to_string()), "{answer}");
+    let reply = format!("{:?}", ok(&mut server.connect(), &["CONFIG", "GET", "maxmemory"]));
+    assert!(reply.contains(&(77 * 1024 * 1024).to_string()), "{reply}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ test("a paused server goes on when it is resumed", async () => {
   let heard = "";
   socket.setEncoding("utf8").on("data", (text) => (heard += text));
   socket.write("PING\r\n");
-  // An answer would come within this time: another server answers in less.
+  // A reply would come within this time: another server replies in less.
   await (await servers.start(plainServer)).say("PING");
   assert.equal(heard, "");
   const answered = once(socket, "data", { signal: AbortSignal.timeout(10_000) });
@@ -65,7 +65,7 @@ test("a replica has what its primary has", async () => {
   assert.match(await replica.log(), /replica/i);
 });
 
-test("what cannot be met is an error and the next request is met", async () => {
+test("an impossible request is an error, and the next works", async () => {
   await assert.rejects(servers.start({ ...plainServer, flavor: "nosuch" }), /nosuch/);
   await assert.rejects(servers.start({ moduleArg: [] }), /moduleArg/);
   const server = await servers.start(plainServer);
@@ -73,7 +73,7 @@ test("what cannot be met is an error and the next request is met", async () => {
   await assert.rejects(server.say("PING"), /there is no server/);
 });
 
-test("a process that forgets to close can end, and its servers end with it", async () => {
+test("a process that forgets to close ends its servers", async () => {
   const module = JSON.stringify(fileURLToPath(new URL("../servers.mjs", import.meta.url)));
   const forgetful = `import { Servers } from ${module};
     const server = await new Servers().start({ withoutModule: true });

@@ -63,7 +63,7 @@ class TestServers(unittest.TestCase):
         self.assertEqual(replica.say("GET", "new"), "1")
         self.assertIn("REPLICA", replica.log().upper())
 
-    def test_what_cannot_be_met_is_an_error_and_the_next_request_is_met(self) -> None:
+    def test_an_impossible_request_is_an_error_and_the_next_works(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "nosuch"):
             self.servers.start(flavor="nosuch", without_module=True)
         server = self.servers.start(without_module=True)

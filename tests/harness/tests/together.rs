@@ -10,7 +10,7 @@ fn plain() -> Options {
 }
 
 #[test]
-fn a_replica_has_the_old_data_at_once_and_the_new_after_a_wait() {
+fn a_replica_has_old_data_and_new_after_waits() {
     let primary = Server::start(plain());
     ok(&mut primary.connect(), &["SET", "old", "1"]);
     let replica = Server::replica_of(&primary, plain());

@@ -1,7 +1,7 @@
 //! A shop in Rust: one process of a service whose others are written in Python (`shop.py`) and Node (`shop.mjs`). It is axum, and the
 //! middleware for `Idempotency-Key`.
 //!
-//! `POST` to whatever path makes an order, once per `Idempotency-Key` of an `x-user`. Its answer is the body that was sent, with
+//! `POST` to whatever path makes an order, once per `Idempotency-Key` of an `x-user`. Its reply is the body that was sent, with
 //! the status that `x-status` asks for (201; 204 has no body), who made it in `x-shop`, a header that is not ASCII, and two cookies.
 //! `GET /made` tells how many orders this process made. The port is the only line it writes.
 

@@ -23,7 +23,7 @@ pub struct OwnError;
 
 impl std::fmt::Display for OwnError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("told to fail")
+        f.write_str("asked to fail")
     }
 }
 

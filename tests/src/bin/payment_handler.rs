@@ -1,4 +1,4 @@
-//! A runner of the test `flight`: pays behind an idempotency key, and dies where it is told to, as by kill -9.
+//! A runner of the test `flight`: pays behind an idempotency key, and dies where it is asked to, as by kill -9.
 //!
 //! `payment_handler <resil url> <bank url> <script> <key> <token> before|inside|after|never <lease> [options of BEGIN]`
 
@@ -18,7 +18,7 @@ fn die() -> ! {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [resil, bank, script, key, token, dies, options @ ..] = &args[..] else { panic!("usage: see the source") };
-    let connect = |url: &str| Client::open(url).and_then(|client| client.get_connection()).expect("the server answers");
+    let connect = |url: &str| Client::open(url).and_then(|client| client.get_connection()).expect("the server replies");
     let (mut resil, mut bank) = (connect(resil), connect(bank));
     let mut begin: Vec<&str> = vec!["RES.IDEMP", "BEGIN", key, token];
     begin.extend(options.iter().map(String::as_str));

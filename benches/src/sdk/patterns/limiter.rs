@@ -41,7 +41,7 @@ fn one_key() -> Contest {
         RateLimiterLayer::builder().limit_for_period(PER_SECOND as usize).refresh_period(Duration::from_secs(1));
     let mut resilience = layer.build().expect("valid").layer(service());
     let key = "user:0001".to_owned();
-    let (owned, told) = (key.clone(), key.clone());
+    let (owned, checked) = (key.clone(), key.clone());
     Contest {
         name: "limiter, one key",
         bar: Bar::NoSlowerThanBestPeer,
@@ -52,7 +52,7 @@ fn one_key() -> Contest {
             row!(
                 Peer,
                 "governor, keyed, and what is left",
-                std::future::ready(telling.check_key(&told).map(|snapshot| snapshot.remaining_burst_capacity()))
+                std::future::ready(telling.check_key(&checked).map(|snapshot| snapshot.remaining_burst_capacity()))
             ),
             row!(Measure, "tower-resilience, not keyed", async { resilience.ready().await?.call(1).await }),
         ],

@@ -31,16 +31,16 @@ impl fmt::Display for Never {
 
 impl std::error::Error for Never {}
 
-pub type Answer = Result<u64, Never>;
+pub type Reply = Result<u64, Never>;
 
 /// The call that is protected.
 #[inline]
-pub fn call() -> Ready<Answer> {
+pub fn call() -> Ready<Reply> {
     ready(black_box(Ok(1)))
 }
 
 /// The same for tower.
-pub fn service() -> ServiceFn<fn(u64) -> Ready<Answer>> {
+pub fn service() -> ServiceFn<fn(u64) -> Ready<Reply>> {
     service_fn(|request| ready(black_box(Ok(request))))
 }
 

@@ -11,7 +11,7 @@ use tower::util::rng::HasherRng;
 use tower::{Layer, Service, ServiceExt};
 use tower_resilience_retry::{RetryBudgetBuilder, RetryLayer};
 
-use super::{Answer, Never, call, service};
+use super::{Never, Reply, call, service};
 use crate::contest::{Bar, Contest};
 use crate::row;
 
@@ -36,7 +36,7 @@ impl ByTower {
 impl tower::retry::Policy<u64, u64, Never> for ByTower {
     type Future = <ExponentialBackoff<HasherRng> as Backoff>::Future;
 
-    fn retry(&mut self, _request: &mut u64, result: &mut Answer) -> Option<Self::Future> {
+    fn retry(&mut self, _request: &mut u64, result: &mut Reply) -> Option<Self::Future> {
         match result {
             Ok(_) => {
                 if let Some(budget) = &self.budget {
@@ -76,7 +76,7 @@ pub fn contest() -> Contest {
         rows: vec![
             row!(Measure, "the call alone", call()),
             row!(Ours, "Retry, no budget", retry.call(retry_all, call)),
-            row!(Peer, "backon", (call as fn() -> Ready<Answer>).retry(backon)),
+            row!(Peer, "backon", (call as fn() -> Ready<Reply>).retry(backon)),
             row!(Peer, "tower", through(&mut tower)),
             row!(Peer, "tower-resilience", through(&mut resilience)),
         ],

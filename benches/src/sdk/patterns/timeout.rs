@@ -6,7 +6,7 @@ use resil::policy::Timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_resilience_timelimiter::TimeLimiterLayer;
 
-use super::{Answer, call, service};
+use super::{Reply, call, service};
 use crate::contest::{Bar, Contest};
 use crate::row;
 
@@ -29,7 +29,7 @@ pub fn ready() -> Contest {
     }
 }
 
-async fn late() -> Answer {
+async fn late() -> Reply {
     tokio::task::yield_now().await;
     call().await
 }

@@ -11,7 +11,7 @@ pub use rules::{Named, Rules, Window};
 
 pub const HOUR_US: i64 = 3_600_000_000;
 
-/// Reported probes that are told apart from unknown ones.
+/// Reported probes that are distinguished from unknown ones.
 const REMEMBERED: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum Reply {
     Ok,
     Fail,
     Ignore,
@@ -257,13 +257,7 @@ impl Model {
         }
     }
 
-    pub fn report(
-        &mut self,
-        ticket: Option<Ticket>,
-        answer: Answer,
-        took_us: Option<i64>,
-        now_us: i64,
-    ) -> &'static str {
+    pub fn report(&mut self, ticket: Option<Ticket>, reply: Reply, took_us: Option<i64>, now_us: i64) -> &'static str {
         self.pass(now_us);
         let Some(ticket) = ticket else { return "unknown" };
         let from_an_earlier_life = ticket.generation == 0 && now_us - ticket.issued_us > HOUR_US;
@@ -272,9 +266,9 @@ impl Model {
         }
         let slow = self.rules.slow_us > 0 && took_us.is_some_and(|took_us| took_us >= self.rules.slow_us);
         // A slow probe has not shown that the dependency is well.
-        let bad = answer == Answer::Fail || slow && self.rules.slow_rate_pct > 0;
-        let counts = matches!(answer, Answer::Ok | Answer::Fail);
-        let failed = (answer == Answer::Fail) as u32;
+        let bad = reply == Reply::Fail || slow && self.rules.slow_rate_pct > 0;
+        let counts = matches!(reply, Reply::Ok | Reply::Fail);
+        let failed = (reply == Reply::Fail) as u32;
         let calls = Calls { ok: 1 - failed, failed, slow: slow as u32, run: failed };
         match &mut self.state {
             State::HalfOpen { successes, probes, reported } => {

@@ -1,4 +1,4 @@
-//! What a breaker is told, in plain numbers.
+//! What a breaker hears, in plain numbers.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {

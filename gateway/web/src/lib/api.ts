@@ -64,7 +64,7 @@ async function problemOf(response: Response): Promise<Problem> {
   try {
     body = (await response.json()) as Record<string, unknown>;
   } catch {
-    // A proxy in between may answer with anything.
+    // A proxy in between may reply with anything.
   }
   const text = (name: string): string | null => (typeof body[name] === "string" ? (body[name] as string) : null);
   return new Problem(response.status, text("code") ?? "UNKNOWN", text("title") ?? `Status ${response.status}`, text("detail") ?? "The gateway gave no reason.", {

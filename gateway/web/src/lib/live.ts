@@ -1,5 +1,5 @@
 // What a view shows of the server: fetched at once, again when an event is about it, and every 10 s. The last good
-// answer stays on the page, marked as stale, while newer ones cannot be had.
+// reply stays on the page, marked as stale, while newer ones cannot be had.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { get, Problem } from "./api";
@@ -11,7 +11,7 @@ const TOGETHER_MS = 120;
 const STALE_MS = 25_000;
 const KEPT_PATHS = 60;
 
-/** The last answers, so that going back shows something at once. */
+/** The last replies, so that going back shows something at once. */
 const kept = new Map<string, { data: unknown; at: number }>();
 
 export function forgetAll(): void {

@@ -1,4 +1,4 @@
-// Lists that come in pages with a cursor: what was loaded, what may be loaded, and answers that come too late. Pure.
+// Lists that come in pages with a cursor: what was loaded, what may be loaded, and replies that come too late. Pure.
 
 export interface Page<Row> {
   rows: Row[];
@@ -6,7 +6,7 @@ export interface Page<Row> {
 }
 
 export interface Paged<Row> {
-  /** A filter's name; an answer to another one is thrown away. */
+  /** A filter's name; a reply to another one is thrown away. */
   query: string;
   rows: Row[];
   next: string | null;

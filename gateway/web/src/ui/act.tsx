@@ -1,5 +1,5 @@
 // Actions: a button that says why it may not be pressed, and a dialog that asks who acts and why before anything
-// happens. What the server answers is shown where the question was.
+// happens. What the server replies is shown where the question was.
 
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";

@@ -111,7 +111,7 @@ export function HeldView({ id, kind }: { id: string; kind: "locks" | "bulkheads"
       {isBreaking && (
         <ActDialog title={`Break ${title}`} confirm="Break the lock" done={`${title} was broken`} close={() => setBreaking(false)} act={async (who) => { await post(api(["locks", id, "break"]), who); live.again(); }}>
           <p>
-            Takes the lock from {live.data?.holders.map((holder) => holder.owner).join(", ") || "its holder"}. The holder is told and may still be at work: only the fence keeps its late writes out.
+            Takes the lock from {live.data?.holders.map((holder) => holder.owner).join(", ") || "its holder"}. The holder is notified and may still be at work: only the fence keeps its late writes out.
           </p>
         </ActDialog>
       )}

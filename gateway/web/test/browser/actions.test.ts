@@ -35,7 +35,7 @@ async function sign(reason: string | null): Promise<void> {
 
 const posts = (): { path: string; body: unknown }[] => fake.requests.filter((each) => each.method === "POST" && !each.path.endsWith("/check") && !each.path.endsWith("/diff")).map(({ path, body }) => ({ path, body }));
 
-test("a circuit is forced with actor and reason, and the page shows it at once", async () => {
+test("a circuit is forced with actor and reason, visibly", async () => {
   const { page } = watched;
   await watched.go(`#/circuits/${key("policy", "inventory")}`);
   await page.getByRole("button", { name: "Force…" }).press("Enter");
@@ -93,7 +93,7 @@ test("Tab stays in a dialog and Esc leaves it", async () => {
   await done("dialog");
 });
 
-test("a policy is checked, its difference shown, saved, and rolled back", async () => {
+test("a policy is checked, compared, saved and rolled back", async () => {
   const { page } = watched;
   await watched.go("#/policies/payments");
   const text = page.getByLabel("Document, JSON or YAML");
@@ -123,7 +123,7 @@ test("a policy is checked, its difference shown, saved, and rolled back", async 
   await done("policy");
 });
 
-test("a policy that somebody else saved meanwhile is never overwritten unseen", async () => {
+test("a policy saved meanwhile is never overwritten unseen", async () => {
   const { page } = watched;
   await watched.go("#/policies/inventory");
   const text = page.getByLabel("Document, JSON or YAML");
@@ -165,7 +165,7 @@ test("a policy is made, and deleted", async () => {
   await done("new policy");
 });
 
-test("an alert is marked as seen, an entry held, a ledger paused", async () => {
+test("an alert is seen, an entry held, a ledger paused", async () => {
   const { page } = watched;
   await watched.go("#/alerts");
   await page.getByRole("button", { name: /Mark as seen… alert 7/ }).press("Enter");
@@ -208,7 +208,7 @@ test("entries are filtered in the address and come in pages", async () => {
   await done("entries");
 });
 
-test("who may only look sees why the rest is closed", async () => {
+test("a viewer sees why the rest is closed", async () => {
   const { page } = watched;
   fake.tokens.set("look-token", { role: "look", name: "a screen on the wall" });
   await watched.go(`#/circuits/${key("policy", "inventory")}`);

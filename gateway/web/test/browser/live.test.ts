@@ -14,7 +14,7 @@ after(() => browser.stop());
 
 const row = (name: string): string => `tbody tr:has-text("${name}") .badge`;
 
-test("a transition shows without a reload, and none is lost in a cut", async () => {
+test("a transition shows without reload, and survives a cut", async () => {
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;
@@ -34,7 +34,7 @@ test("a transition shows without a reload, and none is lost in a cut", async () 
   await fake.stop();
 });
 
-test("while Redis is away the last answer stays, marked as stale", async () => {
+test("while Redis is away the last reply stays, stale", async () => {
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;
@@ -57,7 +57,7 @@ test("while Redis is away the last answer stays, marked as stale", async () => {
   await fake.stop();
 });
 
-test("a gateway that is gone is said to be gone, and found again", async () => {
+test("a gateway that is gone is reported, and found again", async () => {
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;
@@ -104,7 +104,7 @@ test("a session that comes before the first frame is shown", async () => {
   await fake.stop();
 });
 
-test("a slow server shows that it loads, an empty one that there is nothing", async () => {
+test("a slow server shows loading, an empty one nothing", async () => {
   const fake = new FakeGateway(new World(Date.now(), true));
   const watched = await browser.page(await fake.start());
   const { page } = watched;
@@ -127,7 +127,7 @@ test("a slow server shows that it loads, an empty one that there is nothing", as
   await fake.stop();
 });
 
-test("a problem of one list is told there, with its request", async () => {
+test("a problem of one list is shown with its request", async () => {
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;

@@ -13,7 +13,7 @@ after(() => browser.stop());
 
 const LEDGER = encodeURIComponent("resil:dlq:{orders}");
 
-test("a dead letter is redriven under a case until it is verified", async () => {
+test("a dead letter is redriven until its case is verified", async () => {
   const fake = new FakeGateway();
   const watched = await browser.page(await fake.start());
   const { page } = watched;

@@ -89,7 +89,7 @@ test("every detail page opens from its list", async () => {
   await page.close();
 });
 
-test("runs and loads in flight are listed with who does them, for the keyboard too", async () => {
+test("runs and loads are listed with callers, for keyboards", async () => {
   const watched = await browser.page(base);
   const { page } = watched;
   await watched.go("#/work");

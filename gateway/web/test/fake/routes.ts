@@ -27,7 +27,7 @@ export interface Ask {
   role: Role;
 }
 
-export function answer(world: World, ask: Ask): unknown {
+export function respond(world: World, ask: Ask): unknown {
   const { parts, method } = ask;
   const isPost = method === "POST";
   switch (parts[0]) {

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo, Socket } from "node:net";
 import { join } from "node:path";
 import type { Role } from "../../src/lib/types";
-import { answer, Refusal } from "./routes";
+import { respond, Refusal } from "./routes";
 import { World } from "./world";
 
 export const CSP =
@@ -20,7 +20,7 @@ export interface Faults {
   /** Path beginnings whose replies wait. */
   held: Map<string, Promise<void>>;
   refuseStreams: boolean;
-  /** Path beginnings that answer with this problem. */
+  /** Path beginnings that reply with this problem. */
   fail: Map<string, { status: number; code: string; detail: string }>;
 }
 
@@ -72,7 +72,7 @@ export class FakeGateway {
     this.life.unref();
   }
 
-  /** Answers no request below a path until the returned function is called. */
+  /** Responds to no request below a path until the returned function is called. */
   hold(start: string): () => void {
     let go = (): void => undefined;
     this.faults.held.set(start, new Promise<void>((done) => (go = done)));
@@ -122,7 +122,7 @@ export class FakeGateway {
       if (method === "POST" && request.headers["x-resil-csrf"] !== who.csrf) throw new Refusal(403, "FORBIDDEN", "The CSRF header is missing or wrong.");
       if (url.pathname === "/api/events") return this.stream(request, response);
       if (this.faults.redisAway && !["/api/overview", "/api/health", "/api/upstreams"].includes(url.pathname)) throw new Refusal(503, "BACKEND_UNAVAILABLE", "Redis cannot be reached: connection refused.", { retryable: true });
-      const reply = answer(this.world, { method, parts: url.pathname.split("/").slice(2).map(decodeURIComponent), query: url.searchParams, body: (body ?? {}) as Record<string, unknown>, role: who.role });
+      const reply = respond(this.world, { method, parts: url.pathname.split("/").slice(2).map(decodeURIComponent), query: url.searchParams, body: (body ?? {}) as Record<string, unknown>, role: who.role });
       this.send(response, 200, reply);
     } catch (error) {
       const refusal = error instanceof Refusal ? error : new Refusal(500, "INTERNAL", String(error));

@@ -93,7 +93,7 @@ test("a policy is checked, saved, and rolled back", async () => {
   watched.clean("policy");
 });
 
-test("dead letters are redriven under a case until they are verified", async () => {
+test("dead letters are redriven until their case is verified", async () => {
   const { page } = watched;
   await watched.go(`#/ledgers/${key("dlq", "orders")}/entries/${encodeURIComponent("orders/7")}`);
   await page.getByText("A redrive needs a case").waitFor();

@@ -15,7 +15,7 @@ test("spans have at most two units", () => {
   assert.equal(span(-5), "0 s");
 });
 
-test("moments are told from now, before and after", () => {
+test("moments are shown relative to now, before and after", () => {
   const now = 1_763_460_000_000;
   assert.deepEqual([now, now - 1_500, now - 42_900, now + 300_000, now - 7_200_000].map((at) => relative(at, now)), ["now", "now", "42 s ago", "in 5 min", "2 h ago"]);
   assert.match(exact(now), /^2025-11-18 \d\d:\d\d:00\.000 UTC/);
@@ -38,7 +38,7 @@ test("rows sort stably, names by their numbers, unknown last", () => {
   assert.equal(rows[0]?.name, "t-10", "the given rows stay as they are");
 });
 
-test("a column turns its order, and a new one starts with its own", () => {
+test("a column turns its order, and starts with its own", () => {
   assert.deepEqual(turned(undefined, "a", "descending"), { column: "a", direction: "descending" });
   assert.deepEqual(turned({ column: "a", direction: "descending" }, "a", "descending"), { column: "a", direction: "ascending" });
   assert.deepEqual(turned({ column: "a", direction: "descending" }, "b", "ascending"), { column: "b", direction: "ascending" });
@@ -58,7 +58,7 @@ test("a difference keeps, removes and adds lines", () => {
   assert.deepEqual(lines("", "a").map((line) => line.kind), ["added"]);
 });
 
-test("applying a difference gives the other text, for any two texts", () => {
+test("applying a difference to any text gives the other", () => {
   const seed = Number(process.env["RESIL_SEED"] ?? Date.now());
   let state = seed >>> 0;
   const next = (below: number): number => ((state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) >>> 8) % below;
@@ -85,7 +85,7 @@ test("a field is found in JSON and in YAML", () => {
   assert.equal(lineOf("{}", "document"), undefined);
 });
 
-test("pages are joined, rows come once, late answers are thrown away", () => {
+test("pages are joined without repeats, late replies are dropped", () => {
   type Row = { id: string; n: number };
   const id = (row: Row): string => row.id;
   let list = extended(opened<Row>("q"), "q", { rows: [{ id: "a", n: 1 }, { id: "b", n: 1 }], cursor: "2" }, id);
@@ -105,7 +105,7 @@ test("addresses keep keys as one segment", () => {
   assert.deepEqual(parse("#/%E0%A4%A/x").parts, ["%E0%A4%A", "x"], "what cannot be decoded stays");
 });
 
-test("a role includes those before it, and a refusal says which is needed", () => {
+test("a role includes lower ones, and a refusal names it", () => {
   assert.ok(may("govern", "operate") && may("operate", "operate") && !may("look", "operate") && !may(null, "look"));
   assert.equal(whyNot("govern", "look"), null);
   assert.match(whyNot("look", "govern") ?? "", /needs the role govern.*has look/i);

@@ -14,7 +14,7 @@ test("events are read whatever the pieces", () => {
   }
 });
 
-test("attempts come further apart, up to a bound, and never at once", () => {
+test("attempts come further apart, up to a bound", () => {
   assert.deepEqual([1, 2, 3, 20].map((failures) => delayMs(failures, 1)), [500, 1_000, 2_000, 15_000]);
   assert.equal(delayMs(1, 0), 250);
 });
@@ -89,7 +89,7 @@ class Scene {
   }
 }
 
-test("a cut stream resumes after the last event that was seen", async () => {
+test("a cut stream resumes after the last seen event", async () => {
   const scene = new Scene();
   scene.stream.start();
   await scene.quiet();
@@ -154,7 +154,7 @@ test("a stopped stream leaves no timer and no attempt", async () => {
   assert.equal(scene.states.at(-1), "stopped");
 });
 
-test("news of the network ends the wait", async () => {
+test("a change of the network ends the wait", async () => {
   const scene = new Scene();
   scene.replies = ["unreachable"];
   scene.stream.start();

@@ -43,11 +43,11 @@ fn publication(ttl: Span, brought: Brought<'_>) -> (Publication, Span) {
     }
 }
 
-fn answer(joined: Asked<Flights>) -> Result<Reply, Error> {
+fn reply(joined: Asked<Flights>) -> Result<Reply, Error> {
     match joined {
         Decision::Granted(lead) => Ok(Reply::Joined(lead.into())),
         Decision::Refused(seen) => Ok(Reply::Joined(seen.into())),
-        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no reply yet".to_owned())),
     }
 }
 
@@ -57,7 +57,7 @@ impl Memory {
             return Ok(seen);
         }
         let ask = |waiting| self.store.ask_to_lead(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Flights>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Flights>((call.key, call.wait.length, WAITERS_CEILING), ask, reply).await
     }
 }
 
@@ -88,7 +88,7 @@ impl Store {
     pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Reply, Error> {
         match self.hit(call, when)? {
             Some(seen) => Ok(seen),
-            None => answer(self.ask_to_lead(call, None, when)?.verdict),
+            None => reply(self.ask_to_lead(call, None, when)?.verdict),
         }
     }
 
@@ -146,7 +146,7 @@ impl Store {
         })?;
         if let Some(name) = call.under {
             self.names.extend(name, now.plus(lives), now);
-            self.names.told.publish(name, &Invalidated::Key(call.key.to_vec()));
+            self.names.invalidations.publish(name, &Invalidated::Key(call.key.to_vec()));
         }
         Ok(Reply::Number(followers as i64))
     }
@@ -155,9 +155,9 @@ impl Store {
         let leaves = if call.soft { Leaves::Stale } else { Leaves::Nothing };
         let generation = self.names.clear(call.name, &call.tags, leaves, &self.fences, self.now(when));
         match &*call.tags {
-            [] => self.names.told.publish(call.name, &Invalidated::All),
+            [] => self.names.invalidations.publish(call.name, &Invalidated::All),
             tags => {
-                let tell = |tag: &&[u8]| self.names.told.publish(call.name, &Invalidated::Tag(tag.to_vec()));
+                let tell = |tag: &&[u8]| self.names.invalidations.publish(call.name, &Invalidated::Tag(tag.to_vec()));
                 tags.iter().for_each(tell);
             }
         }
@@ -177,7 +177,7 @@ impl Store {
     pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Reply, Error> {
         let anything = self.step(call.key, when, |key, setting| invalidate(key, call.soft, setting))?;
         if let Some(name) = call.under {
-            self.names.told.publish(name, &Invalidated::Key(call.key.to_vec()));
+            self.names.invalidations.publish(name, &Invalidated::Key(call.key.to_vec()));
         }
         Ok(Reply::Number(i64::from(anything)))
     }

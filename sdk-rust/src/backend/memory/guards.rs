@@ -48,14 +48,14 @@ impl MemoryMachine for Guards {
     }
 }
 
-fn answer(asked: Asked<Guards>) -> Result<Reply, Error> {
+fn reply(asked: Asked<Guards>) -> Result<Reply, Error> {
     match asked {
         Decision::Granted(admitted) => Ok(Guards::granted(admitted)),
         Decision::Refused(refusal) => match Guards::error(&refusal) {
             Some(error) => Err(error),
             None => Ok(Guards::refused(refusal)),
         },
-        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no reply yet".to_owned())),
     }
 }
 
@@ -73,7 +73,7 @@ impl Memory {
             return self.store.try_to_enter(call, When::Now);
         }
         let ask = |waiting| self.store.ask_to_enter(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Guards>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Guards>((call.key, call.wait.length, WAITERS_CEILING), ask, reply).await
     }
 }
 
@@ -84,17 +84,17 @@ impl Store {
         let changed = self.step::<Guards, _>(call.key, when, |key, setting| {
             set(key, &document, settings, call.expected, author, setting)
         })?;
-        self.told_of_policy(call.key, PolicyChanged::try_from(changed).map_err(refused)?)
+        self.publish_policy(call.key, PolicyChanged::try_from(changed).map_err(refused)?)
     }
 
     pub fn delete_policy(&self, call: &PolicyDeleteCall<'_>, when: When) -> Result<Reply, Error> {
         let author = Author { actor: call.actor.unwrap_or(USER), reason: call.reason.unwrap_or_default() };
         let deleted =
             self.step::<Guards, _>(call.key, when, |key, setting| delete(key, call.expected, author, setting))?;
-        self.told_of_policy(call.key, PolicyChanged::try_from(deleted).map_err(refused)?)
+        self.publish_policy(call.key, PolicyChanged::try_from(deleted).map_err(refused)?)
     }
 
-    fn told_of_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
+    fn publish_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
         if changed.action != PolicyAction::Set(SetAction::Same) {
             let message = PolicyMessage {
                 key: key.to_vec(),
@@ -149,7 +149,7 @@ impl Store {
 
     pub fn try_to_enter(&self, call: &GuardEnterCall<'_>, when: When) -> Result<Reply, Error> {
         match call.subject {
-            None => answer(self.ask_to_enter(call, None, when)?.verdict),
+            None => reply(self.ask_to_enter(call, None, when)?.verdict),
             Some(subject) => self.enter_for(call, subject, when),
         }
     }
@@ -196,7 +196,7 @@ impl Store {
                 },
             )?,
         };
-        answer(entered)
+        reply(entered)
     }
 
     pub fn exit_guard(&self, call: &GuardExitCall<'_>, when: When) -> Result<Reply, Error> {

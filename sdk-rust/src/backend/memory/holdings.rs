@@ -74,12 +74,12 @@ fn permit_request(call: &EnterCall<'_>) -> LockRequest {
     LockRequest { claim, lease: call.lease, meta: Box::default(), bind_to: None }
 }
 
-fn answer<M: HoldingMachine>(acquired: Acquired, key: &[u8]) -> Result<Reply, Error> {
+fn reply<M: HoldingMachine>(acquired: Acquired, key: &[u8]) -> Result<Reply, Error> {
     match acquired {
         Acquired::Granted(grant) => Ok(M::granted(grant)),
         Acquired::Refused(busy) => Ok(M::refused(busy)),
         Acquired::Conflict => Err(Error::Deadlock { name: String::from_utf8_lossy(key).into() }),
-        Acquired::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Acquired::Queued => Err(Error::Internal("a call that waits has no reply yet".to_owned())),
     }
 }
 
@@ -87,15 +87,15 @@ impl Memory {
     pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<LOCK>(key, owner, lock_request(call), Some(waiting), When::Now);
-        let answer = |acquired: Acquired| answer::<Locks>(acquired, key);
-        self.wait_in_queue::<Locks>((key, call.wait.length, WAITERS_CEILING), ask, answer).await
+        let reply = |acquired: Acquired| reply::<Locks>(acquired, key);
+        self.wait_in_queue::<Locks>((key, call.wait.length, WAITERS_CEILING), ask, reply).await
     }
 
     pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<BULKHEAD>(key, owner, permit_request(call), Some(waiting), When::Now);
-        let answer = |acquired: Acquired| answer::<Bulkheads>(acquired, key);
-        self.wait_in_queue::<Bulkheads>((key, call.wait.length, call.queue), ask, answer).await
+        let reply = |acquired: Acquired| reply::<Bulkheads>(acquired, key);
+        self.wait_in_queue::<Bulkheads>((key, call.wait.length, call.queue), ask, reply).await
     }
 }
 
@@ -117,12 +117,12 @@ impl Store {
 
     pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<LOCK>(call.key, call.owner, lock_request(call), None, when)?;
-        answer::<Locks>(asked.verdict, call.key)
+        reply::<Locks>(asked.verdict, call.key)
     }
 
     pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<BULKHEAD>(call.key, call.owner, permit_request(call), None, when)?;
-        answer::<Bulkheads>(asked.verdict, call.key)
+        reply::<Bulkheads>(asked.verdict, call.key)
     }
 
     pub fn renew_holding<const L: bool>(&self, call: &RenewCall<'_>, when: When) -> Result<Reply, Error>

@@ -28,12 +28,12 @@ impl MemoryMachine for Idempotency {
     }
 }
 
-fn answer(begun: Asked<Idempotency>) -> Result<Reply, Error> {
+fn reply(begun: Asked<Idempotency>) -> Result<Reply, Error> {
     match begun {
         Decision::Granted(run) => Ok(Reply::Begun(run.into())),
         Decision::Refused(settled) => Ok(Reply::Begun(settled.into())),
         Decision::Conflict => Err(refused(wrong_phase("ONCE", "BEGIN"))),
-        Decision::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Decision::Queued => Err(Error::Internal("a call that waits has no reply yet".to_owned())),
     }
 }
 
@@ -43,7 +43,7 @@ impl Memory {
             return Ok(settled);
         }
         let ask = |waiting| self.store.ask_to_run(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Idempotency>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Idempotency>((call.key, call.wait.length, WAITERS_CEILING), ask, reply).await
     }
 }
 
@@ -72,7 +72,7 @@ impl Store {
     pub fn try_to_run(&self, call: &BeginCall<'_>, when: When) -> Result<Reply, Error> {
         match self.replayed(call, when)? {
             Some(settled) => Ok(settled),
-            None => answer(self.ask_to_run(call, None, when)?.verdict),
+            None => reply(self.ask_to_run(call, None, when)?.verdict),
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Keeper {
 
 #[derive(Default)]
 struct Plan {
-    wakes: BinaryHeap<Reverse<Wake>>,
+    timers: BinaryHeap<Reverse<Wake>>,
     runtimes: SmallVec<[Id; 1]>,
     /// The earliest instant for which a task sleeps.
     asleep_until: Option<Instant>,
@@ -62,7 +62,7 @@ impl Keeper {
     /// `key` wants to be looked at, at `at`.
     pub fn arm(&self, at: Instant, key: &[u8]) {
         let mut plan = self.plan.lock();
-        plan.wakes.push(Reverse(Wake { at, key: key.into() }));
+        plan.timers.push(Reverse(Wake { at, key: key.into() }));
         let is_earlier = plan.asleep_until.is_some_and(|until| at < until);
         drop(plan);
         if is_earlier {
@@ -97,7 +97,7 @@ impl Keeper {
 
     fn next(&self, now: Instant, runtime: Id) -> Next {
         let mut plan = self.plan.lock();
-        let Some(Reverse(first)) = plan.wakes.peek() else {
+        let Some(Reverse(first)) = plan.timers.peek() else {
             plan.runtimes.retain(|id| *id != runtime);
             return Next::Nothing;
         };
@@ -108,8 +108,8 @@ impl Keeper {
         }
         let mut due = SmallVec::new();
         while due.len() < KEYS_IN_A_ROW
-            && plan.wakes.peek().is_some_and(|Reverse(wake)| wake.at <= now)
-            && let Some(Reverse(wake)) = plan.wakes.pop()
+            && plan.timers.peek().is_some_and(|Reverse(wake)| wake.at <= now)
+            && let Some(Reverse(wake)) = plan.timers.pop()
         {
             due.push(wake);
         }
@@ -136,8 +136,8 @@ impl Duty {
                     self.is_over = true;
                     return;
                 }
-                Next::Look(wakes) => {
-                    wakes.iter().for_each(|wake| alive.wake(wake));
+                Next::Look(due) => {
+                    due.iter().for_each(|wake| alive.wake(wake));
                     drop(alive);
                     tokio::task::yield_now().await;
                 }

@@ -47,11 +47,11 @@ impl MemoryMachine for Ledgers {
     }
 }
 
-fn answer(asked: Asked<Ledgers>) -> Result<Reply, Error> {
+fn reply(asked: Asked<Ledgers>) -> Result<Reply, Error> {
     match asked {
         Decision::Granted(taken) => Ok(Ledgers::granted(taken)),
         Decision::Refused(due) => Ok(Ledgers::refused(due)),
-        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no reply yet".to_owned())),
     }
 }
 
@@ -65,7 +65,7 @@ fn governor<'a>(by: By<'a>) -> Result<Governor<'a>, Error> {
 impl Memory {
     pub async fn wait_for_entries(&self, call: &TakeCall<'_>) -> Result<Reply, Error> {
         let ask = |waiting| self.store.ask_to_take(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Ledgers>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Ledgers>((call.key, call.wait.length, WAITERS_CEILING), ask, reply).await
     }
 }
 
@@ -103,7 +103,7 @@ impl Store {
     }
 
     pub fn try_to_take(&self, call: &TakeCall<'_>, when: When) -> Result<Reply, Error> {
-        answer(self.ask_to_take(call, None, when)?.verdict)
+        reply(self.ask_to_take(call, None, when)?.verdict)
     }
 
     pub fn fail(&self, call: &FailCall<'_>, when: When) -> Result<Reply, Error> {

@@ -1,8 +1,8 @@
 //! The state machines in this process: `memory://`.
 //!
 //! # The promise
-//! Every command is answered as a server answers it, blocking waits included. All decisions are core's; here are only
-//! the keys, the lines of waiters, and who looks at them when time has passed. Nothing disconnects in memory: BOUND and
+//! Every command is answered as a server replies to it, blocking waits included. All decisions are core's; here are only
+//! the keys, the queues of waiters, and who looks at them when time has passed. Nothing disconnects in memory: BOUND and
 //! BOUNDTO are plain leases, and a heartbeat has nothing to say.
 //!
 //! # The map
@@ -79,7 +79,7 @@ impl Memory {
         Self { store, closed: AtomicBool::new(false), reach: watch::Sender::new(Reach::Here) }
     }
 
-    /// Answers at once: WAIT means try once, as in a transaction on a server.
+    /// Replies at once: WAIT means try once, as in a transaction on a server.
     pub fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.call_when(command, When::Now)
     }
@@ -101,7 +101,7 @@ impl Memory {
         self.call_when(command, When::At(at))
     }
 
-    /// Answers when there is an answer. A caller that drops this has left the queue.
+    /// Replies when there is a reply. A caller that drops this has left the queue.
     pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if command.waits().is_none() {
             return self.call(command);
@@ -229,7 +229,7 @@ impl Memory {
 
     /// `hear` gets what is out of date of a cache name, by any caller; `name` is its key.
     pub fn hear_invalidations(&self, name: &[u8], hear: Hear<Invalidated>) {
-        self.store.names.told.subscribe(name, hear);
+        self.store.names.invalidations.subscribe(name, hear);
     }
 
     /// The breaker at `key` is adaptive for as long as the result is kept.

@@ -20,7 +20,7 @@ const SWEEP_FROM: usize = 64;
 pub(super) struct Names {
     known: RwLock<HashMap<Box<[u8]>, Generations>>,
     /// What is out of date, by the keys of names.
-    pub told: Channels<Invalidated>,
+    pub invalidations: Channels<Invalidated>,
 }
 
 impl Names {

@@ -54,7 +54,7 @@ pub(super) trait MemoryMachine: Machine + InState {
 /// What a waiter gets.
 pub(super) struct Delivery {
     pub id: WaiterId,
-    pub answer: Result<Reply, Error>,
+    pub reply: Result<Reply, Error>,
     /// The fence it is granted, if it is granted something.
     pub fence: Option<u64>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Delivery {
 impl Delivery {
     fn of<M: MemoryMachine>(reply: WaiterReply<M::Grant, M::Refusal>) -> Self {
         let (id, mut fence) = (reply.id(), None);
-        let answer = match reply {
+        let reply = match reply {
             WaiterReply::Granted { grant, .. } => {
                 fence = Some(M::terms(&grant).fence);
                 Ok(M::granted(grant))
@@ -77,7 +77,7 @@ impl Delivery {
                 Err(Error::InvalidArgument(text.to_owned()))
             }
         };
-        Self { id, answer, fence }
+        Self { id, reply, fence }
     }
 }
 
@@ -186,7 +186,7 @@ impl<M: MemoryMachine> Waited<M> {
             step(&mut waited, &mut Setting { now, promoted_at, up_since, ageing, floor, heard: None })
         });
         self.max = waited.queue.max.or(self.max);
-        let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
+        let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, granted } = outcome;
         endings.extend(crowd.into_iter().flatten());
         sent.transitions.extend(M::transitions(&edits));
         if !fresh.is_empty() {
@@ -194,7 +194,7 @@ impl<M: MemoryMachine> Waited<M> {
         }
         let touch = if edits.is_empty() && self.waiters.is_none() { Touch::Unchanged } else { Touch::Changed };
         if let Some(waiters) = &mut self.waiters {
-            for fence in endings.iter().map(|ending| ending.fence).chain(told) {
+            for fence in endings.iter().map(|ending| ending.fence).chain(granted) {
                 waiters.grants.delivered(fence);
             }
             for delivery in replies.into_iter().map(Delivery::of::<M>) {
@@ -258,7 +258,7 @@ impl Store {
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, Asked<M>>,
     ) -> Result<Replied<Asked<M>>, Error> {
         let mut sent = SentToOthers::default();
-        let told = self.on(key, when, |waited: &mut Waited<M>, now| {
+        let outcome = self.on(key, when, |waited: &mut Waited<M>, now| {
             let (verdict, touch) = waited.step(self, key, now, &mut sent, step);
             let mut reply = None;
             if let (Some(id), Decision::Queued, Some(waiters)) = (id, &verdict, &mut waited.waiters) {
@@ -269,7 +269,7 @@ impl Store {
             Ok((Replied { verdict, reply }, touch))
         });
         self.send::<M>(key, sent);
-        told
+        outcome
     }
 
     /// A step that no caller asked for, if the waiters of the key say so.

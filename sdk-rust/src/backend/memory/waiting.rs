@@ -46,7 +46,7 @@ impl Memory {
         &self,
         (key, wait, most): (&[u8], Span, u32),
         ask: impl FnOnce(Waiting) -> Result<Replied<Asked<M>>, Error>,
-        answer: impl FnOnce(Asked<M>) -> Result<Reply, Error>,
+        read: impl FnOnce(Asked<M>) -> Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let store = &self.store;
         if Handle::try_current().is_err() {
@@ -56,8 +56,8 @@ impl Memory {
         let mut nudged = std::pin::pin!(nudge.notified());
         let id = store.next_waiter();
         let most = most.min(WAITERS_DEFAULT) as usize;
-        let told = ask(Waiting { id, wait, most })?;
-        let Some(reply) = told.reply else { return answer(told.verdict) };
+        let asked = ask(Waiting { id, wait, most })?;
+        let Some(reply) = asked.reply else { return read(asked.verdict) };
         let mut queued = Queued::<M> { store, key, id, reply, has_reply: false, machine: PhantomData };
         loop {
             // The runtime that polls this now may be another than before.
@@ -69,7 +69,7 @@ impl Memory {
                 delivery = &mut queued.reply => {
                     queued.has_reply = true;
                     let gone = || Error::Internal("the store is gone".to_owned());
-                    return delivery.map_err(|_| gone())?.answer;
+                    return delivery.map_err(|_| gone())?.reply;
                 }
                 () = &mut nudged => {
                     if self.closed.load(Relaxed) {

@@ -2,7 +2,7 @@
 //! task sends all that is there at once and hands out what is answered.
 //!
 //! # The promise
-//! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
+//! - Replies come in the order of the questions, one for each; a question is written whole or not at all.
 //! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent, unless it [says so](CallerGone);
 //!   one that was sent may have had its effect, even if its caller has gone.
 //! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
@@ -112,7 +112,7 @@ pub(super) enum CallerGone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     None,
-    /// For a key that is on its way to this node. Nobody needs the answer to it.
+    /// For a key that is on its way to this node. Nobody needs the reply to it.
     Asking,
 }
 
@@ -208,7 +208,7 @@ impl Submissions {
         (prefix, gone): (Prefix, CallerGone),
         write: impl FnOnce(&mut Vec<u8>),
     ) -> PendingReply {
-        let (caller, answer) = oneshot::channel();
+        let (caller, reply) = oneshot::channel();
         if !pending.is_over {
             let before = pending.outbox.len();
             if prefix == Prefix::Asking {
@@ -223,7 +223,7 @@ impl Submissions {
                 self.task.wake();
             }
         }
-        PendingReply(answer)
+        PendingReply(reply)
     }
 }
 
@@ -371,10 +371,10 @@ impl Driver {
             }
             match resp::read(&mut rest) {
                 Ok(Frame::Push(push)) => self.listener.is_pushed(push),
-                Ok(Frame::Reply(answer)) => {
+                Ok(Frame::Reply(reply)) => {
                     let Some(caller) = self.sent.pop_front() else { break Err(Over) };
                     // The caller may have gone.
-                    let _ = caller.send(answer);
+                    let _ = caller.send(reply);
                     answered += 1;
                 }
                 Err(Unread::Incomplete) => break Ok(Handed::All),
@@ -386,7 +386,7 @@ impl Driver {
     }
 }
 
-/// How far answers were handed out.
+/// How far replies were handed out.
 #[derive(PartialEq, Eq)]
 enum Handed {
     All,

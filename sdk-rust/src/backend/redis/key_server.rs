@@ -47,7 +47,7 @@ async fn opened(info: &ConnectionInfo) -> Result<MultiplexedConnection, redis::R
     redis::Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&untimed()).await
 }
 
-/// How the node that has `key` is reached, as the first node says that answers.
+/// How the node that has `key` is reached, as the first node says that replies.
 async fn owner(seeds: &[ConnectionInfo], key: &[u8]) -> Result<ConnectionInfo, Trouble> {
     let mut last = Trouble::Gone("no node of the cluster can be reached");
     for seed in seeds {

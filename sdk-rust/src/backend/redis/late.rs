@@ -1,4 +1,4 @@
-//! Waits that need no connection: the server answers at once, and its verdict comes later as a message.
+//! Waits that need no connection: the server replies at once, and its verdict comes later as a message.
 //!
 //! # The promise
 //! - Every caller waits in the server's queue, however many there are, and the server decides who is first.
@@ -107,7 +107,7 @@ impl LateWaits {
     }
 
     /// A verdict came.
-    pub fn told(&self, message: &[u8]) {
+    pub fn deliver(&self, message: &[u8]) {
         let Some((name, verdict)) = parsed(message) else { return };
         let waiting = self.waits.lock().remove(&name);
         if let Some(waiting) = waiting {
@@ -205,7 +205,7 @@ impl Redis {
         let leaving = Leaving { shared, command: Some(command), asked: None };
         let asking = WaitingCommand { leaving: Some(leaving), ..WaitingCommand::new(shared, command, deadline) };
         tokio::select! {
-            answer = asking.until_answered() => answer,
+            reply = asking.until_answered() => reply,
             () = shared.closing.cancelled() => Err(CLOSED),
         }
     }
@@ -261,10 +261,10 @@ impl Drop for Leaving<'_, '_> {
             }
             (Some(node), link) => {
                 // There it comes after the question. If the key has moved since, so has what was granted.
-                let told = node.ask_anyway(|outbox| resp::write(&leaving, outbox));
+                let replied = node.ask_anyway(|outbox| resp::write(&leaving, outbox));
                 let (packed, key) = (packed(&leaving), leaving.key().unwrap_or_default().to_vec());
                 self.shared.runtime.spawn(async move {
-                    if let (Err(Trouble::Moved { .. } | Trouble::Ask { .. }), Ok(mut link)) = (told.await, link) {
+                    if let (Err(Trouble::Moved { .. } | Trouble::Ask { .. }), Ok(mut link)) = (replied.await, link) {
                         let _ = link.send(packed, Some(&key)).await;
                     }
                 });
@@ -303,11 +303,11 @@ impl WaitingCommand<'_, '_> {
         if !is_queued(&command, &at_once) {
             return WaitOutcome::Answered(at_once);
         }
-        match self.told(session, left, pending.verdict()).await {
+        match self.outcome(session, left, pending.verdict()).await {
             WaitOutcome::Answered(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
                 WaitOutcome::Rebound
             }
-            told => told,
+            replied => replied,
         }
     }
 
@@ -343,25 +343,30 @@ impl WaitingCommand<'_, '_> {
             return Ok(WaitOutcome::Answered(at_once));
         }
         self.earlier = Some(EarlierConnection::Node(node));
-        Ok(self.told(session, left, pending.verdict()).await)
+        Ok(self.outcome(session, left, pending.verdict()).await)
     }
 
     /// The verdict that comes later, unless the shared connection is replaced before.
-    async fn told(&mut self, session: &Session, left: Duration, verdict: impl Future<Output = Verdict>) -> WaitOutcome {
-        let told = tokio::select! {
+    async fn outcome(
+        &mut self,
+        session: &Session,
+        left: Duration,
+        verdict: impl Future<Output = Verdict>,
+    ) -> WaitOutcome {
+        let replied = tokio::select! {
             biased;
-            told = timeout(left + self.patience(), verdict) => told.unwrap_or(Err(Trouble::Late)),
+            replied = timeout(left + self.patience(), verdict) => replied.unwrap_or(Err(Trouble::Late)),
             over = is_over(self.shared, &mut self.reach, session.generation) => match over {
                 Ok(()) => return WaitOutcome::Rebound,
                 Err(error) => return WaitOutcome::Over(error),
             },
         };
-        let told = match told {
-            // Too large for a message: it is there now, for who asks.
+        let replied = match replied {
+            // Too large for a message: it is there now, for a caller that asks.
             Err(Trouble::AskAgain) => self.ask_once(session).await,
-            told => told,
+            replied => replied,
         };
-        told.map_or_else(WaitOutcome::Trouble, WaitOutcome::Answered)
+        replied.map_or_else(WaitOutcome::Trouble, WaitOutcome::Answered)
     }
 
     async fn ask_once(&self, session: &Session) -> Verdict {

@@ -3,7 +3,7 @@
 //! # Before it is trusted
 //! `PING` (a server that is loading says so) and `HELLO`, which any user may ask: whether the server is a primary,
 //! whether it has the module, and the number of the connection, on which holdings hang. Of a cluster the first node that
-//! answers is asked.
+//! replies is asked.
 //!
 //! # Sentinels
 //! They are asked in turn, anew for every connection, and the server they name has to say itself that it is the primary. This
@@ -39,7 +39,7 @@ use crate::error::Error;
 
 /// From the first packet to a connection that is trusted: one attempt.
 pub(super) const CONNECT_BOUND: Duration = Duration::from_secs(3);
-/// A sentinel that does not answer must not cost the time for the others.
+/// A sentinel that does not reply must not cost the time for the others.
 const SENTINEL_BOUND: Duration = Duration::from_millis(800);
 const CLUSTER_RETRIES: u32 = 3;
 
@@ -142,11 +142,11 @@ impl Link {
     pub async fn look(&self) -> Result<(), Trouble> {
         match self.clone() {
             Self::Server(connection) => greet_over(&connection).await.and_then(|greeting| greeting.is_of_use()),
-            // One primary that answers is enough: the keys of the others are their own trouble.
+            // One primary that replies is enough: the keys of the others are their own trouble.
             Self::Cluster(mut connection) => {
                 let anybody = (MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::OneSucceeded));
-                let answer = connection.route_command(redis::cmd("PING"), RoutingInfo::MultiNode(anybody)).await;
-                alive(judged(answer))
+                let reply = connection.route_command(redis::cmd("PING"), RoutingInfo::MultiNode(anybody)).await;
+                alive(judged(reply))
             }
         }
     }
@@ -193,7 +193,7 @@ async fn open_cluster(
     generation: u64,
     command_timeout: Duration,
 ) -> Result<Session, Trouble> {
-    let seed = answering(seeds).await?;
+    let seed = replying(seeds).await?;
     let client = ClusterClientBuilder::new(seeds.to_vec())
         .connection_timeout(CONNECT_BOUND)
         .response_timeout(command_timeout)
@@ -212,8 +212,8 @@ async fn open_cluster(
     Ok(Session { generation, link: Link::Cluster(connection), door: Door::Cluster(seed), bind: Bind::None })
 }
 
-/// The first node that answers. A wrong password and a missing module are distinguished here, where there is one node to ask.
-async fn answering(seeds: &[ConnectionInfo]) -> Result<ConnectionInfo, Trouble> {
+/// The first node that replies. A wrong password and a missing module are distinguished here, where there is one node to ask.
+async fn replying(seeds: &[ConnectionInfo]) -> Result<ConnectionInfo, Trouble> {
     let mut last = Trouble::Gone("no node of the cluster can be reached");
     for seed in seeds {
         let asking = async {
@@ -244,7 +244,7 @@ pub(super) async fn primary(sentinels: &Sentinels) -> Result<ConnectionInfo, Tro
             judged(connection.send_packed_command(&ask).await)
         };
         match timeout(SENTINEL_BOUND, asking).await {
-            Ok(Ok(answer)) => match redis::from_redis_value::<(String, u16)>(answer) {
+            Ok(Ok(reply)) => match redis::from_redis_value::<(String, u16)>(reply) {
                 Ok((host, port)) => return Ok(at(&sentinels.server, &host, port)),
                 Err(_) => last = Trouble::Gone("the sentinels do not know the service"),
             },
@@ -298,8 +298,8 @@ impl Greeting {
 }
 
 /// Also if the user has no right to PING: a server that refuses is there.
-fn alive<T>(answer: Result<T, Trouble>) -> Result<(), Trouble> {
-    match answer {
+fn alive<T>(reply: Result<T, Trouble>) -> Result<(), Trouble> {
+    match reply {
         Ok(_) | Err(Trouble::Refused(Error::PermissionDenied(_)) | Trouble::Later(_)) => Ok(()),
         Err(trouble) => Err(trouble),
     }

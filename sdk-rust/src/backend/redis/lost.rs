@@ -1,4 +1,4 @@
-//! Nodes of a cluster that do not answer: who looks at the whole fleet goes on without them, and knows which they are.
+//! Nodes of a cluster that do not reply: who looks at the whole fleet goes on without them, and knows which they are.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::slots::PrimaryNode;
 use crate::error::{Code, Error};
 
-/// Which nodes did not answer, and why. A node that is lost is not asked again by those who share this.
+/// Which nodes did not reply, and why. A node that is lost is not asked again by those who share this.
 #[derive(Debug, Default)]
 pub(crate) struct LostNodes(Mutex<BTreeMap<String, String>>);
 
@@ -26,20 +26,20 @@ impl LostNodes {
 pub(super) struct Gathered<'a, T> {
     lost: Option<&'a LostNodes>,
     rows: Vec<T>,
-    has_answer: bool,
+    has_reply: bool,
     last: Option<Error>,
 }
 
 impl<'a, T> Gathered<'a, T> {
     pub fn new(lost: Option<&'a LostNodes>) -> Self {
-        Self { lost, rows: Vec::new(), has_answer: false, last: None }
+        Self { lost, rows: Vec::new(), has_reply: false, last: None }
     }
 
     /// An error ends it, unless it says that this node of a cluster is away, and others may be lost.
     pub fn add(&mut self, node: Option<&PrimaryNode>, said: Result<Vec<T>, Error>) -> Result<(), Error> {
         match (said, self.lost, node) {
             (Ok(rows), _, _) => {
-                self.has_answer = true;
+                self.has_reply = true;
                 self.rows.extend(rows);
             }
             (Err(error), Some(lost), Some(node))
@@ -56,7 +56,7 @@ impl<'a, T> Gathered<'a, T> {
     /// Of those that answered; an error if none did.
     pub fn all(self) -> Result<Vec<T>, Error> {
         match self.last {
-            Some(error) if !self.has_answer => Err(error),
+            Some(error) if !self.has_reply => Err(error),
             _ => Ok(self.rows),
         }
     }

@@ -8,7 +8,7 @@
 //!   server ends the subscription because the slot has moved. The old connection is kept until then, and with it the position.
 //!
 //! # Nothing is unsubscribed from
-//! The server ends subscriptions by itself when slots move, and what it says then looks like the answer to a question. So
+//! The server ends subscriptions by itself when slots move, and what it says then looks like the reply to a question. So
 //! no such question is asked: a connection that has [`CHANNELS_MAX`] channels takes no new waits, and closes with its last.
 //!
 //! # Large values
@@ -65,7 +65,7 @@ pub(super) struct NodeConnection {
     runtime: Handle,
 }
 
-/// The channels that are subscribed to, each with who waits; `None` when nobody listens any more.
+/// The channels that are subscribed to, each with its waiters; `None` when nobody listens any more.
 #[derive(Default)]
 struct ChannelWaits(Mutex<Option<Channels>>);
 
@@ -146,7 +146,7 @@ impl NodeConnection {
         let client = client.ok_or(Trouble::Gone("the server does not say the number of the connection"))?;
         let used = Mutex::new(Instant::now());
         let node = Arc::new(Self { connection, client, generation, waits, used, refused, runtime: Handle::current() });
-        tokio::spawn(look_after(Arc::downgrade(&node), bound, closing));
+        tokio::spawn(watch_over(Arc::downgrade(&node), bound, closing));
         Ok(node)
     }
 
@@ -240,7 +240,7 @@ impl ChannelWaits {
         }
     }
 
-    fn told(&self, channel: &[u8], message: &[u8]) {
+    fn deliver(&self, channel: &[u8], message: &[u8]) {
         let Some((name, verdict)) = parsed(message) else { return };
         let waiting = self.0.lock().as_mut().and_then(|channels| channels.get_mut(channel)?.remove(&name));
         if let Some(waiting) = waiting {
@@ -253,7 +253,7 @@ impl PushListener for ChannelWaits {
     fn is_pushed(&self, push: Vec<Value>) {
         let [Value::Text(kind), Value::Text(channel), content] = push.as_slice() else { return };
         match (kind.as_slice(), content) {
-            (b"smessage", Value::Text(message)) => self.told(channel, message),
+            (b"smessage", Value::Text(message)) => self.deliver(channel, message),
             (b"sunsubscribe", _) => self.lose(channel),
             _ => {}
         }
@@ -264,8 +264,8 @@ impl PushListener for ChannelWaits {
     }
 }
 
-/// Until the connection ends, or does not answer in time while somebody waits.
-async fn look_after(node: Weak<NodeConnection>, bound: Duration, closing: CancellationToken) {
+/// Until the connection ends, or does not reply in time while somebody waits.
+async fn watch_over(node: Weak<NodeConnection>, bound: Duration, closing: CancellationToken) {
     let looking = async {
         loop {
             sleep(LOOK_EVERY).await;

@@ -66,7 +66,7 @@ fn write_length(outbox: &mut Vec<u8>, length: usize) {
 /// What a server says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// The answer to the oldest question.
+    /// The reply to the oldest question.
     Reply(Result<Value, Trouble>),
     /// What nobody asked for.
     Push(Vec<Value>),
@@ -96,9 +96,9 @@ pub(super) fn read(bytes: &mut &[u8]) -> Result<Frame, Unread> {
             b'>' => {
                 rest = &rest[1..];
                 let push = elements(&mut rest, 1, 1)?.unwrap_or_default();
-                // The only answer that is a push: nobody is subscribed unasked.
-                let is_answer = matches!(push.first(), Some(Value::Text(kind)) if kind == b"ssubscribe");
-                break if is_answer { Frame::Reply(Ok(Value::Array(push))) } else { Frame::Push(push) };
+                // The only reply that is a push: nobody is subscribed unasked.
+                let is_reply = matches!(push.first(), Some(Value::Text(kind)) if kind == b"ssubscribe");
+                break if is_reply { Frame::Reply(Ok(Value::Array(push))) } else { Frame::Push(push) };
             }
             b'|' => {
                 // Something about the reply, which follows.
@@ -141,7 +141,7 @@ fn value(bytes: &mut &[u8], depth: u32) -> Result<Value, Unread> {
             elements(bytes, 2, depth + 1)?;
             value(bytes, depth + 1)?
         }
-        // No command of ours answers with an error inside of something.
+        // No command of ours replies with an error inside of something.
         b'-' => {
             line(bytes)?;
             Value::Null

@@ -19,7 +19,7 @@ const NO_WAITAOF: &str = "fsync needs a server that has WAITAOF, with appendonly
      fsync here";
 
 impl Redis {
-    /// The answer, and how safe it is after at most `patience`.
+    /// The reply, and how safe it is after at most `patience`.
     pub async fn made_safe(
         &self,
         command: &Command<'_>,
@@ -47,13 +47,13 @@ impl Redis {
         let mut asking = WaitingCommand::new(shared, command, deadline);
         let both = async {
             let (mut connection, node) = asking.connection(&session).await?;
-            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            let reply = judged(connection.send_packed_command(&packed(command)).await)?;
             let reached = reach(&mut connection, safety, patience).await?;
             shared.waiting.put_back(connection, session.generation, node);
-            Ok::<_, Trouble>((answer, reached))
+            Ok::<_, Trouble>((reply, reached))
         };
         match timeout_at(deadline, both).await {
-            Ok(Ok((answer, reached))) => Ok((read(command, understood(answer))?, reached)),
+            Ok(Ok((reply, reached))) => Ok((read(command, understood(reply))?, reached)),
             Ok(Err(trouble)) => {
                 shared.suspect(&trouble, command);
                 Err(trouble.into_error(command.key()))

@@ -94,8 +94,8 @@ pub(super) async fn primaries(link: &Link) -> Result<Vec<PrimaryNode>, Trouble> 
 }
 
 /// `[[first, last, [host, port, ...], replicas...], ...]`
-pub(super) fn parse(answer: Value) -> Vec<(u16, u16, String)> {
-    let Value::Array(ranges) = answer else { return Vec::new() };
+pub(super) fn parse(reply: Value) -> Vec<(u16, u16, String)> {
+    let Value::Array(ranges) = reply else { return Vec::new() };
     let range = |range: Value| {
         let Value::Array(fields) = range else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = fields.as_slice() else { return None };

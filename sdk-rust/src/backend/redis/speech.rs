@@ -38,7 +38,7 @@ pub(super) fn understood(given: Given) -> Value {
         }
         Given::Attribute { data, .. } => understood(*data),
         Given::Boolean(yes) => Value::Integer(i64::from(yes)),
-        // No command of ours answers with these.
+        // No command of ours replies with these.
         Given::Double(number) => Value::Text(number.to_string().into_bytes()),
         _ => Value::Null,
     }

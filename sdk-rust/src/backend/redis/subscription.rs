@@ -1,8 +1,8 @@
 //! A connection on which the server publishes what nobody asked for, beside the shared one.
 //!
-//! It leads to where the shared connection leads, with the same user; in a cluster to any node that answers, since every
+//! It leads to where the shared connection leads, with the same user; in a cluster to any node that replies, since every
 //! node passes on what is published at another. It ends with the shared connection it was opened beside, and when it does
-//! not answer in time: the listener then opens another.
+//! not reply in time: the listener then opens another.
 
 use std::sync::Arc;
 use std::time::Duration;

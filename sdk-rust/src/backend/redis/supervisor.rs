@@ -4,10 +4,10 @@
 //! Whether the server can be reached is known without anybody calling. While it cannot, calls fail at once; attempts to
 //! reach it go on for ever. The first begins within [`FIRST_PAUSE_MAX`], the others [`PAUSE_MIN`] to [`PAUSE_MAX`] after the one
 //! before, drawn at random: about one a second, spread so that a fleet does not come back all at once, and a server that
-//! returns is noticed within two seconds. An attempt that gets no answer does not keep the next one waiting.
+//! returns is noticed within two seconds. An attempt that gets no reply does not keep the next one waiting.
 //!
 //! # What counts as away
-//! Everything for which a call could not be decided by the server: no connection, no answer, a replica, data that are being loaded, a
+//! Everything for which a call could not be decided by the server: no connection, no reply, a replica, data that are being loaded, a
 //! user or password that is not let in, a missing module. Where the connection is fine and only commands are refused (NOPERM,
 //! MISCONF, a script that blocks), it is kept, and the last refusal is what `health` shows until a command is answered. The log has one
 //! warning for each command that is refused, and one line when that command is answered again.
@@ -18,7 +18,7 @@
 //!
 //! # Silence is not the end
 //! A server that stalls keeps its connections, and closing ours would end every holding that hangs on it. So after a
-//! look that was not answered in time the backend is away, but the old connection is kept; when it answers after all, it is
+//! look that was not answered in time the backend is away, but the old connection is kept; when it replies after all, it is
 //! the shared one again, and nothing was lost. If a new connection is answered and the old one is not, the old one is dead.
 //!
 //! Times are the machine's, never a driven clock's: no test can drive a server.
@@ -61,7 +61,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_millis(1_500);
 /// Attempts under way at once; each ends after [`CONNECT_BOUND`].
 const ATTEMPTS_MAX: usize = 4;
-/// How long the old connection may take to answer once a new one was answered.
+/// How long the old connection may take to reply once a new one was answered.
 const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
 
 pub(super) enum ConnectionState {
@@ -249,7 +249,7 @@ impl SharedConnection {
         refused.swap_remove(at);
         let is_last = refused.is_empty();
         drop(refused);
-        tracing::info!(address = %self.address, command, "the server answers a command again");
+        tracing::info!(address = %self.address, command, "the server replies to a command again");
         if is_last {
             self.has_refused_commands.store(false, Relaxed);
             self.pass_on(&Notice::Back { address: self.address.to_string() });
@@ -407,8 +407,8 @@ impl SharedConnection {
                 },
                 Some(opened) = attempts.next(), if !attempts.is_empty() => match opened {
                     Ok(new) => {
-                        let answers = timeout(OLD_ONE_GRACE, look_again(&mut old)).await;
-                        return match (answers, old) {
+                        let replies = timeout(OLD_ONE_GRACE, look_again(&mut old)).await;
+                        return match (replies, old) {
                             (Ok(Ok(())), Some((session, _))) => session,
                             _ => new,
                         };

@@ -29,16 +29,16 @@ pub(super) enum Trouble {
     Unwell(&'static str),
     /// The connection is over.
     Gone(&'static str),
-    /// No answer in time.
+    /// No reply in time.
     Late,
 }
 
 pub(super) const AWAY_AT_FIRST: Error = Error::BackendUnavailable("no connection could be made yet");
 pub(super) const RUNTIME_ENDED_TEXT: &str =
-    "the tokio runtime that the client was told to keep its connection on has ended";
+    "the tokio runtime that the client was asked to keep its connection on has ended";
 pub(super) const RUNTIME_ENDED: Error = Error::BackendUnavailable(RUNTIME_ENDED_TEXT);
 pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was closed");
-const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
+const LATE: Error = Error::BackendUnavailable("the server did not reply in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
 /// A fence cannot be raised at a server: its clock, or that of the server that granted the fence, is wrong.
@@ -73,7 +73,7 @@ impl Trouble {
     }
 }
 
-/// An answer, or what is wrong.
+/// A reply, or what is wrong.
 pub(super) fn judged(result: Result<Value, RedisError>) -> Result<Value, Trouble> {
     match result {
         Ok(Value::ServerError(error)) => Err(of_server(error.code(), error.details().unwrap_or_default())),
@@ -91,7 +91,7 @@ impl From<RedisError> for Trouble {
             _ if error.is_timeout() => Self::Late,
             ErrorKind::AuthenticationFailed => Self::Refused(DENIED_ENTRY),
             ErrorKind::InvalidClientConfig => Self::Gone("the name of the server is not known, or TLS is not set up"),
-            ErrorKind::Parse => Self::Gone("the server's answer could not be read"),
+            ErrorKind::Parse => Self::Gone("the server's reply could not be read"),
             ErrorKind::RESP3NotSupported => Self::Refused(Error::InvalidArgument(
                 "the server does not speak RESP3; ?protocol=resp2 at the end of the URL asks for RESP2".to_owned(),
             )),

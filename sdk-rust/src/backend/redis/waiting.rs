@@ -3,9 +3,9 @@
 //!
 //! # The promise
 //! - At most as many wait at the server as there may be waiting connections. The others wait here, first come first
-//!   served; a call whose time passes here asks once, without waiting, and gets that answer.
-//! - A connection is used again after a clean answer and closed after anything else. Dropping a wait closes its
-//!   connection: the server takes the waiter out of the line, or the grant back.
+//!   served; a call whose time passes here asks once, without waiting, and gets that reply.
+//! - A connection is used again after a clean reply and closed after anything else. Dropping a wait closes its
+//!   connection: the server takes the waiter out of the queue, or the grant back.
 //! - A wait that is cut off (the connection breaks, a node fails over, a key moves) is asked again for what is left of
 //!   its time. That is safe: every command that waits is, asked again by the same owner, the same question. If the server
 //!   does not come back within [`PATIENCE`] the wait fails; one that begins while it is away fails at once.
@@ -42,14 +42,14 @@ use crate::error::Error;
 
 /// How long a wait that was cut off waits for the server to come back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// The server times a WAIT; its answer may be on its way for as long as any other, and a little more.
+/// The server times a WAIT; its reply may be on its way for as long as any other, and a little more.
 pub(super) const SLACK: Duration = Duration::from_millis(250);
 const PAUSE_BASE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Connections that nobody used for so long are closed.
 const UNUSED_MAX: Duration = Duration::from_secs(30);
 
-/// The connections, and the line for them.
+/// The connections, and the queue for them.
 pub(super) struct WaitingConnections {
     pub places: Semaphore,
     unused: Mutex<Vec<Unused>>,
@@ -122,9 +122,9 @@ impl Redis {
             Door::Cluster(seed) => shared.nodes.can_wait(seed, command),
         };
         if is_late {
-            let answer = self.wait_late(command, deadline).await;
-            if answer.is_ok() || !shared.nodes.were_refused() {
-                return answer;
+            let reply = self.wait_late(command, deadline).await;
+            if reply.is_ok() || !shared.nodes.were_refused() {
+                return reply;
             }
         }
         let place = tokio::select! {
@@ -136,7 +136,7 @@ impl Redis {
         shared.session()?;
         let asking = WaitingCommand::new(shared, command, deadline);
         tokio::select! {
-            answer = asking.until_answered() => answer,
+            reply = asking.until_answered() => reply,
             () = shared.closing.cancelled() => Err(CLOSED),
         }
     }
@@ -160,12 +160,12 @@ impl Redis {
         let asked = async {
             let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
             let (mut connection, node) = asking.connection(&session).await?;
-            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            let reply = judged(connection.send_packed_command(&packed(command)).await)?;
             shared.waiting.put_back(connection, session.generation, node);
-            Ok::<_, Trouble>(answer)
+            Ok::<_, Trouble>(reply)
         };
         match timeout_at(deadline, asked).await.unwrap_or(Err(Trouble::Late)) {
-            Ok(answer) => read(command, understood(answer)),
+            Ok(reply) => read(command, understood(reply)),
             Err(trouble) => Err(trouble.into_error(command.key())),
         }
     }
@@ -272,7 +272,7 @@ impl<'a, 'c> WaitingCommand<'a, 'c> {
         let bound = left + self.shared.command_timeout + SLACK;
         let packed = packed(&command);
         let answered = tokio::select! {
-            answer = timeout(bound, connection.send_packed_command(&packed)) => Ok(answer),
+            reply = timeout(bound, connection.send_packed_command(&packed)) => Ok(reply),
             over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
         };
         match answered {
@@ -282,7 +282,7 @@ impl<'a, 'c> WaitingCommand<'a, 'c> {
             }
             Err(Err(error)) => WaitOutcome::Over(error),
             Ok(Err(_)) => WaitOutcome::Trouble(Trouble::Late),
-            Ok(Ok(answer)) => match judged(answer) {
+            Ok(Ok(reply)) => match judged(reply) {
                 Ok(_) if is_bound && !self.is_current(session) => {
                     self.earlier = Some(EarlierConnection::Apart(connection));
                     WaitOutcome::Rebound

@@ -17,7 +17,7 @@ async fn a_closed_circuit_is_believed_for_a_second_without_word() {
 }
 
 #[tokio::test]
-async fn when_the_open_time_is_over_one_caller_asks_and_the_others_are_refused_meanwhile() {
+async fn after_the_open_time_one_caller_asks() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(1));
     fail(&breaker).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn when_the_open_time_is_over_one_caller_asks_and_the_others_are_refused_m
 }
 
 #[tokio::test]
-async fn a_caller_who_stops_waiting_for_its_admission_gives_the_probe_back() {
+async fn a_caller_that_drops_its_admission_returns_the_probe() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(1).probes(1));
     fail(&breaker).await.unwrap_err();
@@ -64,7 +64,7 @@ async fn a_caller_who_stops_waiting_for_its_admission_gives_the_probe_back() {
 }
 
 #[tokio::test]
-async fn a_dropped_probe_is_cancelled_in_the_background_and_a_panic_is_a_failure() {
+async fn a_dropped_probe_is_cancelled_and_a_panic_fails() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(1).probes(1));
     fail(&breaker).await.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_dropped_probe_is_cancelled_in_the_background_and_a_panic_is_a_failure
 }
 
 #[tokio::test]
-async fn a_call_that_was_refused_further_in_is_cancelled_and_one_that_is_ignored_counts_neither_way() {
+async fn refused_calls_are_cancelled_and_ignored_ones_count_neither_way() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(1).probes(1).mode(CountingMode::Exact));
     let name: Arc<str> = "inner".into();
@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn an_open_circuit_makes_no_attempt_and_no_round_trip_until_it_is_over(
+    fn an_open_circuit_makes_no_attempts_and_round_trips(
         open_ms in 1u64..100_000, looks in prop::collection::vec(0.0f64..1.0, 1..20), exact in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn batches_add_up_to_what_was_split_and_each_can_be_sent(
+    fn batches_add_up_to_what_was_split(
         ok in 0u64..45_000, loose in 0u64..45_000, run in 0u64..25_000, slow_part in 0u64..=100,
     ) {
         let failures = if ok == 0 { run } else { loose + run };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn while_closed_a_thousand_calls_take_one_question_and_twenty_batches() {
+async fn while_closed_a_thousand_calls_take_twenty_batches() {
     let server = Server::new();
     let breaker = server.breaker(BreakerSettings::new());
     for _ in 0..1_000 {
@@ -18,7 +18,7 @@ async fn while_closed_a_thousand_calls_take_one_question_and_twenty_batches() {
 }
 
 #[tokio::test]
-async fn a_success_is_sent_within_the_flush_interval_and_then_nothing_runs() {
+async fn a_success_is_sent_within_the_flush_interval() {
     let server = Server::new();
     let client = server.client();
     let breaker = client.breaker("b", BreakerSettings::new()).unwrap();
@@ -37,7 +37,7 @@ async fn a_success_is_sent_within_the_flush_interval_and_then_nothing_runs() {
 }
 
 #[tokio::test]
-async fn a_failure_is_sent_at_once_also_if_no_call_follows() {
+async fn a_failure_is_sent_at_once_without_further_calls() {
     let server = Server::new();
     let breaker = server.breaker(BreakerSettings::new());
     fail(&breaker).await.unwrap_err();
@@ -48,7 +48,7 @@ async fn a_failure_is_sent_at_once_also_if_no_call_follows() {
 }
 
 #[tokio::test]
-async fn a_failure_that_a_dropped_caller_was_sending_is_sent_all_the_same() {
+async fn a_failure_of_a_dropped_caller_is_sent() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(5));
     let (first, second) = (breaker.admit().await.unwrap(), breaker.admit().await.unwrap());
@@ -79,7 +79,7 @@ async fn a_failure_that_a_dropped_caller_was_sending_is_sent_all_the_same() {
 }
 
 #[tokio::test]
-async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
+async fn no_call_begins_before_this_processs_failures_are_answered() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(2));
     fail(&breaker).await.unwrap_err();
@@ -87,7 +87,7 @@ async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
     fail(&breaker).await.unwrap_err();
     let_tasks_run().await;
     fail(&breaker).await.unwrap_err();
-    // The answer to the second failure is on its way, and says that the circuit is open.
+    // The reply to the second failure is on its way, and says that the circuit is open.
     let deliveries = Arc::new(Semaphore::new(0));
     server.scripted.lines.lock().deliveries = Some(Arc::clone(&deliveries));
     let attempts = Arc::new(AtomicU32::new(0));
@@ -104,7 +104,7 @@ async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
         })
         .collect();
     let_tasks_run().await;
-    assert_eq!(attempts.load(Ordering::SeqCst), 0, "they wait for the answer");
+    assert_eq!(attempts.load(Ordering::SeqCst), 0, "they wait for the reply");
     deliveries.add_permits(100);
     for caller in callers {
         assert_eq!(caller.await.unwrap().unwrap_err().code(), Some(Code::CircuitOpen));
@@ -113,7 +113,7 @@ async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
 }
 
 #[tokio::test]
-async fn a_fleet_far_from_its_server_makes_as_many_doomed_calls_as_the_threshold_and_those_in_flight() {
+async fn a_distant_fleet_makes_threshold_plus_in_flight_doomed_calls() {
     let clock = Clock::driven();
     let memory = Arc::new(Memory::new(clock.clone()));
     let doomed = Arc::new(AtomicU32::new(0));
@@ -122,7 +122,7 @@ async fn a_fleet_far_from_its_server_makes_as_many_doomed_calls_as_the_threshold
             let server = Server::with_memory(Arc::clone(&memory), clock.clone());
             let deliveries = Arc::new(Semaphore::new(0));
             server.scripted.lines.lock().deliveries = Some(Arc::clone(&deliveries));
-            // An answer takes a while, in which a process could make many calls.
+            // A reply takes a while, in which a process could make many calls.
             let line = tokio::spawn(async move {
                 loop {
                     for _ in 0..30 {
@@ -154,7 +154,7 @@ async fn a_fleet_far_from_its_server_makes_as_many_doomed_calls_as_the_threshold
 }
 
 #[tokio::test]
-async fn what_failed_after_a_batch_was_lost_is_answered_before_the_next_call_too() {
+async fn failures_after_a_lost_batch_are_answered_first_too() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(3));
     let permits = [breaker.admit().await.unwrap(), breaker.admit().await.unwrap(), breaker.admit().await.unwrap()];
@@ -169,7 +169,7 @@ async fn what_failed_after_a_batch_was_lost_is_answered_before_the_next_call_too
 }
 
 #[tokio::test]
-async fn an_unanswered_batch_is_sent_again_under_its_number_and_counts_once() {
+async fn an_unanswered_batch_is_resent_and_counts_once() {
     let server = Server::new();
     let breaker = server.breaker(never_trips());
     succeed(&breaker).await.unwrap();
@@ -192,7 +192,7 @@ async fn an_unanswered_batch_is_sent_again_under_its_number_and_counts_once() {
 }
 
 #[tokio::test]
-async fn a_task_that_cannot_send_gives_up_and_the_next_call_sends() {
+async fn a_task_that_cannot_send_leaves_it_to_others() {
     let server = Server::new();
     let client = server.client();
     let breaker = client.breaker("b", never_trips()).unwrap();

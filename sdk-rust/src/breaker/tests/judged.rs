@@ -11,7 +11,7 @@ async fn opens(class: Class, result: Result<(), Failure<()>>) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_call_came_to_is_judged_as_around_judges_it() {
+async fn an_outcome_is_judged_as_around_judges_it() {
     assert!(!opens(Class::Permanent, Ok(())).await);
     assert!(opens(Class::Permanent, Err(Failure::Inner(()))).await);
     assert!(!opens(Class::Ignore, Err(Failure::Inner(()))).await);
@@ -19,6 +19,6 @@ async fn what_a_call_came_to_is_judged_as_around_judges_it() {
 }
 
 #[tokio::test]
-async fn a_retry_that_gave_up_and_came_through_another_language_is_a_failure() {
+async fn a_retry_that_gave_up_in_another_language_fails() {
     assert!(opens(Class::Permanent, Err(Failure::Resil(Error::RetryExhausted { attempts: 0 }))).await);
 }

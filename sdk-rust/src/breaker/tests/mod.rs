@@ -1,4 +1,4 @@
-//! What a breaker says to a server, and what it does when answers are late or lost.
+//! What a breaker says to a server, and what it does when replies are late or lost.
 
 mod asking;
 mod batches;
@@ -17,7 +17,7 @@ use super::permit::Way;
 use super::{Breaker, BreakerSettings, CountingMode, Force, State, Transition};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
-use crate::backend::scripted::{Answering, Scripted};
+use crate::backend::scripted::{Replying, Scripted};
 use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Failure};
@@ -50,15 +50,15 @@ impl Server {
     fn with_memory(memory: Arc<Memory>, clock: Clock) -> Self {
         let (scripted, fate) = (Scripted::new(), Arc::new(Mutex::new(Fate::Arrives)));
         let line = Arc::clone(&fate);
-        let answer = move |command: &Command<'_>| {
+        let reply = move |command: &Command<'_>| {
             let fate = *line.lock();
             if fate == Fate::RequestIsLost {
                 return Err(GONE);
             }
-            let answer = memory.call(command);
-            if fate == Fate::ReplyIsLost { Err(GONE) } else { answer }
+            let reply = memory.call(command);
+            if fate == Fate::ReplyIsLost { Err(GONE) } else { reply }
         };
-        scripted.lines.lock().by = Some(Answering(Box::new(answer)));
+        scripted.lines.lock().by = Some(Replying(Box::new(reply)));
         Self { scripted, fate, clock }
     }
 

@@ -40,7 +40,7 @@ async fn slow_calls_are_counted_in_batches_too() {
 }
 
 #[tokio::test]
-async fn one_process_is_one_caller_to_a_quorum_however_it_reports() {
+async fn one_process_is_one_caller_to_a_quorum() {
     let server = Server::new();
     let options = || trips_at(2).quorum(2);
     let (here, there) = (server.breaker(options()), server.breaker(options().mode(CountingMode::Exact)));
@@ -88,13 +88,13 @@ async fn disabled_metrics_and_forced_closed_admit_whatever_fails() {
 }
 
 #[tokio::test]
-async fn each_transition_is_told_once_and_a_listener_that_panics_harms_nobody() {
+async fn each_transition_is_reported_once_despite_panicking_listeners() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(1).successes(1));
     let seen: Arc<Mutex<Vec<Transition>>> = Arc::default();
-    let told = Arc::clone(&seen);
+    let reported = Arc::clone(&seen);
     breaker.on_transition(|_| panic!("on purpose"));
-    breaker.on_transition(move |transition| told.lock().push(*transition));
+    breaker.on_transition(move |transition| reported.lock().push(*transition));
     fail(&breaker).await.unwrap_err();
     let_tasks_run().await;
     succeed(&breaker).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn each_transition_is_told_once_and_a_listener_that_panics_harms_nobody() 
 }
 
 #[tokio::test]
-async fn while_the_server_is_away_each_mode_does_what_it_says() {
+async fn each_mode_keeps_its_promise_while_the_server_is_away() {
     let server = Server::new();
     let client = server.client();
     let open = client.breaker("open", trips_at(1).when_away(Away::Open)).unwrap();
@@ -151,7 +151,7 @@ async fn options_are_brought_back_to_a_key_that_was_lost() {
     succeed(&breaker).await.unwrap();
     // As after FLUSHALL: the same server with nothing in it.
     let behind = Arc::clone(&second);
-    server.scripted.lines.lock().by = Some(Answering(Box::new(move |command| behind.call(command))));
+    server.scripted.lines.lock().by = Some(Replying(Box::new(move |command| behind.call(command))));
     for _ in 0..120 {
         server.clock.advance(Duration::from_millis(100));
         succeed(&breaker).await.unwrap();
@@ -172,7 +172,7 @@ fn a_permit_can_be_dropped_where_there_is_no_runtime() {
 }
 
 #[tokio::test]
-async fn the_same_name_with_the_same_options_is_the_same_breaker() {
+async fn equal_names_and_options_are_one_breaker() {
     let server = Server::new();
     let client = server.client();
     let one = client.breaker("b", trips_at(1)).unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_cannot_be_is_refused_by_the_name_of_its_field() {
+fn an_impossible_setting_is_refused_by_field_name() {
     let (day, new) = (Duration::from_secs(86_400), BreakerSettings::new);
     let cases: [(BreakerSettings, &str); 14] = [
         (new().window_calls(0), "windowCalls"),

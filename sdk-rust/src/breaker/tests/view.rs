@@ -26,7 +26,7 @@ fn closed_is_believed_for_as_long_as_it_is_trusted() {
 }
 
 #[test]
-fn open_is_believed_until_it_may_be_asked_and_forced_open_only_for_as_long_as_it_is_trusted() {
+fn open_is_believed_until_it_may_be_asked() {
     let view = View::default();
     tell(&view, state_reply(State::Open, 7, 30_000));
     assert_eq!(view.gate(NOW + Duration::from_secs(29)), Belief::Open(Some(Duration::from_secs(1))));
@@ -49,7 +49,7 @@ fn half_open_and_ramping_are_asked_every_time() {
 }
 
 #[test]
-fn an_answer_that_was_overtaken_is_not_believed_but_a_lost_key_is() {
+fn an_overtaken_reply_is_not_believed_a_lost_key_is() {
     let view = View::default();
     tell(&view, state_reply(State::Closed, 5, 0));
     let early = view.question(NOW);
@@ -63,7 +63,7 @@ fn an_answer_that_was_overtaken_is_not_believed_but_a_lost_key_is() {
 }
 
 #[test]
-fn each_transition_is_told_once_and_the_first_state_is_none() {
+fn each_transition_is_reported_once_without_the_first_state() {
     let view = View::default();
     assert_eq!(tell(&view, state_reply(State::Closed, 5, 0)).transition, None);
     let open = Transition { previous: State::Closed, new: State::Open, generation: 6 };
@@ -72,7 +72,7 @@ fn each_transition_is_told_once_and_the_first_state_is_none() {
 }
 
 #[test]
-fn while_a_failure_is_on_its_way_only_the_answer_to_it_makes_the_circuit_closed() {
+fn only_a_failures_own_reply_closes_the_circuit() {
     let view = View::default();
     tell(&view, state_reply(State::Closed, 5, 0));
     view.record(view.tag(), FAILED);

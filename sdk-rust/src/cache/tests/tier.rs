@@ -7,7 +7,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 proptest! {
     #[test]
-    fn a_tier_never_outgrows_its_size_nor_serves_beyond_its_time(
+    fn a_tier_outgrows_neither_its_size_nor_its_time(
         puts in prop::collection::vec((0_u8..40, 0_u64..4, 0_u64..5, any::<bool>()), 1..400),
         size in 1_usize..12,
     ) {
@@ -42,7 +42,7 @@ proptest! {
 }
 
 #[test]
-fn an_older_version_replaces_a_newer_one_only_when_that_is_over() {
+fn an_older_version_replaces_only_an_expired_newer_one() {
     let (mut tier, local) = (LocalTier::default(), Local { ttl: 3 * SECOND, size: 8 });
     let (key, rule): (Arc<str>, _) = ("a".into(), Rule::AtLeast(0));
     tier.keep(&key, rule, local, Some(written(7, b"new")), Duration::ZERO, SECOND, SECOND);

@@ -20,26 +20,26 @@
 //! # What is promised
 //! - A call is made again only if its request is one message (or none) and all of it is there when the call is made: a unary call. Streams go
 //!   through once, as they are; nobody waits for their messages.
-//! - A call is made again only until its answer begins, as in gRFC A6: a status that comes without headers before it decides. After that
-//!   the answer belongs to the caller.
+//! - A call is made again only until its response begins, as in gRFC A6: a status that comes without headers before it decides. After that
+//!   the response belongs to the caller.
 //! - `grpc-retry-pushback-ms` of the server is obeyed. From the second attempt on, `grpc-previous-rpc-attempts` says how many came before.
 //! - The deadline is the shorter one of the config's timeout and the request's `grpc-timeout`. Each attempt tells the server what is
-//!   left of it. It holds until the answer has ended, and ends in `DEADLINE_EXCEEDED`.
-//! - The breaker is asked for each attempt, before the channel is. While it is open the answer is `UNAVAILABLE`, and nothing is sent.
-//!   It is told what the first thing that came back says: a message is a success, a status speaks for itself, and statuses that are about the
+//!   left of it. It holds until the response has ended, and ends in `DEADLINE_EXCEEDED`.
+//! - The breaker is asked for each attempt, before the channel is. While it is open the response is `UNAVAILABLE`, and nothing is sent.
+//!   It learns what the first thing that came back says: a message is a success, a status speaks for itself, and statuses that are about the
 //!   request (`NOT_FOUND`, ...) say nothing. Reaching the deadline is a failure, being dropped is not.
 //! - The service is always ready, as [those for tower](crate::tower) are.
 //!
-//! What a server answered is passed on as it came. After exhausted attempts it is the last answer, with `resil-code` and a pushback
+//! What a server answered is passed on as it came. After exhausted attempts it is the last response, with `resil-code` and a pushback
 //! that keeps the next hop from beginning anew.
 //!
 //! # Where hedging differs from gRPC's
 //! See [`Hedge`]: a status that is not fatal lets the others go on but does not begin the next at once, and a server
 //! that pushes back with a negative number has answered for all.
 
-mod answer;
 mod deadline;
 mod request;
+mod response;
 mod service;
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ use std::time::Duration;
 use metrics::Counter;
 use tower_layer::Layer;
 
-pub use self::answer::AnswerBody;
+pub use self::response::ResponseBody;
 pub use self::service::{GrpcFuture, GrpcService};
 
 use super::{MethodSettings, RetryStatuses, ServiceConfig};
@@ -126,7 +126,7 @@ impl GrpcLayerBuilder {
         self
     }
 
-    /// `total` for all methods that the service config does not name; `attempt` for every attempt, until its answer begins.
+    /// `total` for all methods that the service config does not name; `attempt` for every attempt, until its response begins.
     pub fn timeouts(mut self, timeouts: TimeoutSettings) -> Self {
         self.timeouts = timeouts;
         self

@@ -14,8 +14,8 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code as TonicCode, Status};
 use tower_service::Service;
 
-use super::answer::{AnswerBody, AnyError, Deadline, report, status_of};
 use super::request::{OutgoingRequest, Whole, look};
+use super::response::{AnyError, Deadline, ResponseBody, report, status_of};
 use super::{Attempts, GrpcLayer, LayerParts, deadline};
 use crate::error::{Code, Error, Failure};
 use crate::grpc::{CODE_KEY, PUSHBACK_KEY, RetryStatuses};
@@ -39,7 +39,7 @@ impl<S> GrpcService<S> {
 }
 
 /// The future of a call.
-pub type GrpcFuture<B> = Pin<Box<dyn Future<Output = Result<http::Response<AnswerBody<B>>, Status>> + Send>>;
+pub type GrpcFuture<B> = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody<B>>, Status>> + Send>>;
 
 impl<S, B> Service<http::Request<Body>> for GrpcService<S>
 where
@@ -48,7 +48,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<AnyError>,
 {
-    type Response = http::Response<AnswerBody<B>>;
+    type Response = http::Response<ResponseBody<B>>;
     type Error = Status;
     type Future = GrpcFuture<B>;
 
@@ -65,14 +65,18 @@ where
 
 /// An attempt that came to nothing: what the server answered, or what came instead.
 struct Refused<B> {
-    answer: Option<Box<http::Response<B>>>,
+    reply: Option<Box<http::Response<B>>>,
     status: Status,
 }
 
-type Attempted<B> = Result<http::Response<AnswerBody<B>>, Failure<Refused<B>>>;
+type Attempted<B> = Result<http::Response<ResponseBody<B>>, Failure<Refused<B>>>;
 
 impl LayerParts {
-    async fn run<S, B>(&self, service: S, request: http::Request<Body>) -> Result<http::Response<AnswerBody<B>>, Status>
+    async fn run<S, B>(
+        &self,
+        service: S,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<ResponseBody<B>>, Status>
     where
         S: Wrapped<http::Request<Body>> + Service<http::Request<Body>, Response = http::Response<B>>,
         <S as Service<http::Request<Body>>>::Error: Into<AnyError>,
@@ -151,9 +155,9 @@ impl LayerParts {
             (_, Some(left), Some(deadline)) => Some((deadline.after, left)),
             (attempt, _, _) => attempt.map(|attempt| (attempt, attempt)),
         };
-        let answer = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            answer = call_ready(service, request) => answer.map_err(|error| Status::from_error(error.into())),
+            reply = call_ready(service, request) => reply.map_err(|error| Status::from_error(error.into())),
             timeout = async {
                 match limit {
                     Some((after, left)) => self.timed_out(after, left).await,
@@ -166,22 +170,22 @@ impl LayerParts {
                 return Err(timeout.into());
             }
         };
-        let refused = match answer {
-            Err(status) => Refused { answer: None, status },
+        let refused = match reply {
+            Err(status) => Refused { reply: None, status },
             Ok(response) => match status_of(&response) {
                 None => {
                     let deadline = deadline.cloned();
                     return Ok(
-                        response.map(|body| AnswerBody::coming(body, permit, deadline, &self.clock, &self.timeouts))
+                        response.map(|body| ResponseBody::coming(body, permit, deadline, &self.clock, &self.timeouts))
                     );
                 }
                 Some(status) if status.code() == TonicCode::Ok => {
                     if let Some(permit) = permit {
                         permit.success().await;
                     }
-                    return Ok(response.map(AnswerBody::known));
+                    return Ok(response.map(ResponseBody::known));
                 }
-                Some(status) => Refused { answer: Some(Box::new(response)), status },
+                Some(status) => Refused { reply: Some(Box::new(response)), status },
             },
         };
         // Channel and server keep the deadline, too, and call it a cancellation.
@@ -210,11 +214,11 @@ fn by_status<B>(statuses: RetryStatuses) -> impl Fn(&Refused<B>) -> Class {
 }
 
 /// What the server answered, as it came; or the status that comes instead.
-fn settle<B>(attempted: Attempted<B>) -> Result<http::Response<AnswerBody<B>>, Status> {
+fn settle<B>(attempted: Attempted<B>) -> Result<http::Response<ResponseBody<B>>, Status> {
     match attempted {
         Ok(response) => Ok(response),
-        Err(Failure::Inner(Refused { answer: Some(response), .. })) => Ok(response.map(AnswerBody::known)),
-        Err(Failure::Inner(Refused { answer: None, status })) => Err(status),
+        Err(Failure::Inner(Refused { reply: Some(response), .. })) => Ok(response.map(ResponseBody::known)),
+        Err(Failure::Inner(Refused { reply: None, status })) => Err(status),
         Err(Failure::Resil(error)) => Err(error.into()),
         Err(Failure::Exhausted { last, .. }) => match settle(Err(*last)) {
             Ok(mut response) => {
@@ -231,7 +235,7 @@ fn settle<B>(attempted: Attempted<B>) -> Result<http::Response<AnswerBody<B>>, S
     }
 }
 
-/// A service that passes the answer on does not want the next hop to begin anew.
+/// A service that passes the response on does not want the next hop to begin anew.
 fn mark_exhausted(headers: &mut HeaderMap) {
     headers.insert(CODE_KEY, HeaderValue::from_static(Code::RetryExhausted.text()));
     headers.insert(PUSHBACK_KEY, HeaderValue::from_static("-1"));

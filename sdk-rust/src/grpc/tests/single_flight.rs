@@ -4,7 +4,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn lists_of_ids_are_the_same_if_and_only_if_they_are_when_sorted(
+    fn lists_of_ids_are_equal_exactly_when_sorted_equal(
         mut one in prop::collection::vec("[a-c,]{0,3}", 0..5),
         mut other in prop::collection::vec("[a-c,]{0,3}", 0..5),
         seed in any::<prop::sample::Index>(),

@@ -31,7 +31,7 @@ pub(crate) enum Lost {
     Nothing,
     Request,
     Reply,
-    /// It arrives, and its caller is never told anything.
+    /// It arrives, and its caller is never notified of anything.
     Hangs,
 }
 
@@ -99,7 +99,7 @@ impl Faulty {
         if sent.is_err() {
             return Err(GONE);
         }
-        // As a real one: no answer within a second is none.
+        // As a real one: no result within a second is none.
         tokio::select! {
             biased;
             said = receiver => said.unwrap_or(Err(GONE)),
@@ -140,8 +140,8 @@ impl Faulty {
             return Err(GONE);
         }
         let said = self.memory.wait(command).await?;
-        // The connection closes with the caller, and the server takes back what could not be told.
-        let unread = Unread { faulty: self, words: release_of(command), told: fate.lost != Lost::Nothing };
+        // The connection closes with the caller, and the server takes back what could not be reported.
+        let unread = Unread { faulty: self, words: release_of(command), reported: fate.lost != Lost::Nothing };
         self.clock.sleep(fate.back).await;
         if fate.lost == Lost::Hangs {
             std::future::pending::<()>().await;
@@ -176,12 +176,12 @@ struct Unread<'a> {
     faulty: &'a Faulty,
     words: Words,
     /// The reply had left the server before it was lost.
-    told: bool,
+    reported: bool,
 }
 
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.reported {
             let _ = perform(&self.faulty.memory, &self.words);
         }
     }

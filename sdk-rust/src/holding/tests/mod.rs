@@ -1,4 +1,4 @@
-//! What the essays of this folder promise, told by scripts and by a bad network, on a clock that is driven.
+//! What the essays of this folder promise, reported by scripts and by a bad network, on a clock that is driven.
 
 pub(crate) mod faulty;
 mod network;

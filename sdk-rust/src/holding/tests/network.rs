@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Failure};
 use crate::lock::LockSettings;
 
 #[tokio::test]
-async fn the_lease_counts_from_the_moment_it_was_asked_for_not_from_the_answer() {
+async fn the_lease_counts_from_the_question_not_the_reply() {
     let fleet = Fleet::new();
     let slow = |_: &[Vec<u8>]| Fate { there: ms(300), back: ms(400), lost: Lost::Nothing };
     let (client, _) = fleet.client(Box::new(slow));
@@ -36,7 +36,7 @@ async fn what_the_server_waited_is_added() {
     first.release().await.expect("released");
     let guard = finish(&fleet.clock, acquiring, ms(0)).await.expect("granted");
     let early = fleet.clock.now() + ms(10_000 - 102) - guard.deadline();
-    assert!(early < ms(1), "what the server waited is told in whole milliseconds, rounded down: {early:?}");
+    assert!(early < ms(1), "what the server waited is reported in whole milliseconds, rounded down: {early:?}");
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn the_token_fires_by_the_deadline_although_the_network_hangs() {
 }
 
 #[tokio::test]
-async fn a_grant_that_is_old_when_it_arrives_is_renewed_before_it_is_handed_over() {
+async fn a_grant_that_arrives_old_is_renewed_first() {
     let fleet = Fleet::new();
     let slow = |words: &[Vec<u8>]| {
         let back = if is(words, "ACQUIRE") { ms(600) } else { ms(1) };
@@ -89,7 +89,7 @@ async fn a_new_connection_is_bound_at_once() {
 }
 
 #[tokio::test]
-async fn a_thousand_tasks_on_one_lock_need_one_waiting_connection_and_are_served_in_order() {
+async fn a_thousand_tasks_need_one_waiting_connection() {
     let fleet = Fleet::new();
     let (client, faulty) = fleet.good_client();
     let first = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
@@ -119,7 +119,7 @@ async fn a_thousand_tasks_on_one_lock_need_one_waiting_connection_and_are_served
 }
 
 #[tokio::test]
-async fn the_next_one_waits_in_the_server_as_soon_as_the_one_before_it_was_granted() {
+async fn the_next_waits_in_the_server_after_each_grant() {
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
     let lock = client.lock("orders", LockSettings::new()).unwrap();
@@ -136,7 +136,7 @@ async fn the_next_one_waits_in_the_server_as_soon_as_the_one_before_it_was_grant
 }
 
 #[tokio::test]
-async fn who_never_comes_to_the_head_of_the_line_is_told_in_time() {
+async fn a_caller_that_never_comes_first_is_notified_in_time() {
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
     let lock = client.lock("orders", LockSettings::new().wait(ms(60_000))).unwrap();
@@ -148,13 +148,13 @@ async fn who_never_comes_to_the_head_of_the_line_is_told_in_time() {
     settle().await;
     let begun = fleet.clock.now();
     let second = tokio::spawn(async move { lock.acquire_within(ms(700)).await.map(drop) });
-    let told = finish(&fleet.clock, second, ms(701)).await.expect_err("its time was over");
+    let reported = finish(&fleet.clock, second, ms(701)).await.expect_err("its time was over");
     assert!(fleet.clock.now() - begun >= ms(700));
-    assert!(matches!(told, Error::LockTimeout { waited, .. } if waited == ms(700)), "{told:?}");
+    assert!(matches!(reported, Error::LockTimeout { waited, .. } if waited == ms(700)), "{reported:?}");
 }
 
 #[tokio::test]
-async fn a_wait_on_a_network_that_hangs_ends_in_its_time() {
+async fn a_wait_on_a_hanging_network_ends_in_time() {
     let fleet = Fleet::new();
     let (other, _) = fleet.good_client();
     let _held = other.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
@@ -166,12 +166,12 @@ async fn a_wait_on_a_network_that_hangs_ends_in_its_time() {
     let waiting = tokio::spawn(async move {
         client.lock("orders", LockSettings::new()).unwrap().acquire_within(ms(900)).await.map(drop)
     });
-    let told = finish(&fleet.clock, waiting, ms(952)).await.expect_err("in vain");
-    assert_eq!(told.code(), Code::LockTimeout);
+    let reported = finish(&fleet.clock, waiting, ms(952)).await.expect_err("in vain");
+    assert_eq!(reported.code(), Code::LockTimeout);
 }
 
 #[tokio::test]
-async fn a_function_whose_lock_is_lost_is_dropped_and_the_lock_is_released_in_every_case() {
+async fn a_lost_locks_function_is_dropped_and_the_lock_released() {
     struct Dropped(Arc<AtomicUsize>);
     impl Drop for Dropped {
         fn drop(&mut self) {

@@ -111,7 +111,7 @@ proptest! {
                 let (client, clock) = (client.clone(), fleet.clock.clone());
                 tasks.push(tokio::spawn(async move {
                     clock.sleep(plan.begins).await;
-                    // Asked once is bounded by the backend; here it is the line that counts.
+                    // Asked once is bounded by the backend; here it is the queue that counts.
                     let wait = plan.wait.max(ms(1));
                     let begun = clock.now();
                     let acquired = client.lock("orders", LockSettings::new().lease(plan.lease)).unwrap().acquire_within(wait).await;
@@ -128,7 +128,7 @@ proptest! {
             }
             for task in tasks {
                 assert!(task.is_finished(), "nobody waits for ever");
-                task.await.expect("told in time");
+                task.await.expect("reported in time");
             }
         });
     }

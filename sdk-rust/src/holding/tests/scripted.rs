@@ -1,4 +1,4 @@
-//! What is asked, word by word, and what is made of the answers.
+//! What is asked, word by word, and what is made of the replies.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::lock::LockSettings;
 
 const AWAY: Error = Error::BackendUnavailable("cut");
 
-fn scripted(answers: impl IntoIterator<Item = Result<Reply, Error>>) -> (Client, Scripted, Clock) {
+fn scripted(replies: impl IntoIterator<Item = Result<Reply, Error>>) -> (Client, Scripted, Clock) {
     let (clock, script) = (Clock::driven(), Scripted::new());
-    script.lines.lock().answers = answers.into_iter().collect();
+    script.lines.lock().replies = replies.into_iter().collect();
     (client_of(Backend::Scripted(script.clone()), &clock), script, clock)
 }
 
@@ -45,7 +45,7 @@ fn asked(script: &Scripted) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_grant_is_trusted_for_its_lease_less_one_percent_and_two_milliseconds() {
+async fn a_grant_is_trusted_for_its_lease_less_margin() {
     let (client, _, clock) = scripted([granted(10_000, 0)]);
     let sent = clock.now();
     let guard = client.lock("orders", LockSettings::new().unbound()).unwrap().try_acquire().await.expect("granted");
@@ -55,7 +55,7 @@ async fn a_grant_is_trusted_for_its_lease_less_one_percent_and_two_milliseconds(
 
 /// The server may have seen its connection close the moment after it was granted.
 #[tokio::test]
-async fn a_bound_grant_is_trusted_for_its_grace_and_for_its_lease_if_that_is_shorter() {
+async fn a_bound_grant_is_trusted_for_the_shorter_limit() {
     for (lease_ms, grace_ms, trusted_ms) in
         [(10_000, 3_000, 3_000 - 30 - 2), (10_000, 8_000, 8_000 - 80 - 2), (2_000, 3_000, 2_000 - 20 - 2)]
     {
@@ -77,7 +77,7 @@ async fn a_bound_grant_is_trusted_for_its_grace_and_for_its_lease_if_that_is_sho
 }
 
 #[tokio::test]
-async fn a_wait_that_is_longer_than_time_has_passed_is_not_believed() {
+async fn a_wait_longer_than_elapsed_is_not_believed() {
     // A server whose clock was set forward by an hour while somebody waited.
     let (client, _, clock) = scripted([granted(10_000, 3_600_000)]);
     let guard = client.lock("orders", LockSettings::new().unbound()).unwrap().acquire().await.expect("granted");
@@ -85,7 +85,7 @@ async fn a_wait_that_is_longer_than_time_has_passed_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_bound_lock_is_renewed_at_a_third_of_its_grace_by_fence_and_bound_anew() {
+async fn a_bound_lock_is_renewed_within_its_grace_and_rebound() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
     let guard =
         client.lock("orders", LockSettings::new().lease(ms(9_000))).unwrap().try_acquire().await.expect("granted");
@@ -107,7 +107,7 @@ async fn a_bound_lock_is_renewed_at_a_third_of_its_grace_by_fence_and_bound_anew
 }
 
 #[tokio::test]
-async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
+async fn an_unbound_lock_is_renewed_within_its_lease() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
     let guard = client
         .lock("orders", LockSettings::new().lease(ms(9_000)).unbound())
@@ -126,7 +126,7 @@ async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
 }
 
 #[tokio::test]
-async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
+async fn a_loss_the_server_reports_counts_at_once() {
     let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Broken)));
     let (client, script, clock) = scripted([granted(9_000, 0), lost]);
     let guard =
@@ -141,7 +141,7 @@ async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
 }
 
 #[tokio::test]
-async fn renewals_that_fail_are_tried_again_soon_and_at_the_deadline_it_is_lost() {
+async fn failed_renewals_are_retried_until_the_deadline_loses_it() {
     let (client, script, clock) = scripted([granted(9_000, 0)]);
     let guard = client
         .lock("orders", LockSettings::new().lease(ms(9_000)).unbound())
@@ -162,7 +162,7 @@ async fn renewals_that_fail_are_tried_again_soon_and_at_the_deadline_it_is_lost(
 }
 
 #[tokio::test]
-async fn without_a_watchdog_nothing_is_renewed_and_the_token_still_fires() {
+async fn without_a_watchdog_nothing_renews_and_tokens_still_fire() {
     let (client, script, clock) = scripted([granted(9_000, 0)]);
     let guard = client
         .lock("orders", LockSettings::new().lease(ms(9_000)).without_watchdog())
@@ -176,7 +176,7 @@ async fn without_a_watchdog_nothing_is_renewed_and_the_token_still_fires() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_asked_for_again_as_the_same_owner() {
+async fn a_lost_reply_is_requested_by_the_same_owner() {
     let (client, script, clock) = scripted([Err(AWAY), Err(AWAY), granted(10_000, 0)]);
     let lock = client.lock("orders", LockSettings::new()).unwrap();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
@@ -188,7 +188,7 @@ async fn a_lost_reply_is_asked_for_again_as_the_same_owner() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_without_an_answer_is_released_by_its_owner() {
+async fn what_got_no_reply_is_released_by_its_owner() {
     let (client, script, _) = scripted([Err(AWAY), released()]);
     assert_eq!(client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.map(drop), Err(AWAY));
     settle().await;
@@ -218,7 +218,7 @@ async fn a_refusal_says_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
+async fn a_caller_that_finds_it_taken_waits_out_its_time() {
     let timeout = Ok(Reply::Acquired(Acquired::Timeout(taken(10))));
     let (client, script, _) = scripted([Ok(Reply::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
     let _guard = client.lock("orders", LockSettings::new().wait(ms(5_000))).unwrap().acquire().await.expect("granted");
@@ -229,7 +229,7 @@ async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
 
 /// How long was waited counts from the question that a verdict belongs to, and that may be any of them.
 #[tokio::test]
-async fn the_verdict_of_a_wait_that_was_asked_again_counts_from_the_first_question() {
+async fn a_repeated_waits_verdict_counts_from_the_first_question() {
     let taken = Ok(Reply::Acquired(Acquired::Taken(taken(1))));
     let (client, script, clock) = scripted([taken, Err(AWAY), granted(10_000, 0)]);
     let sent = clock.now();
@@ -241,7 +241,7 @@ async fn the_verdict_of_a_wait_that_was_asked_again_counts_from_the_first_questi
 }
 
 #[tokio::test]
-async fn while_the_server_is_away_open_lets_through_without_a_fence() {
+async fn while_the_server_is_away_open_passes_without_fence() {
     let (client, script, clock) = scripted([Err(AWAY), released()]);
     script.set_reach(crate::backend::Reach::Away);
     let guard =
@@ -254,7 +254,7 @@ async fn while_the_server_is_away_open_lets_through_without_a_fence() {
 }
 
 #[tokio::test]
-async fn while_the_server_is_away_closed_is_an_error_and_local_is_refused_by_name() {
+async fn while_away_closed_is_an_error_and_local_refused() {
     let (client, script, clock) = scripted([]);
     script.set_reach(crate::backend::Reach::Away);
     let lock = client.lock("orders", LockSettings::new().wait(ms(300))).unwrap();
@@ -262,8 +262,8 @@ async fn while_the_server_is_away_closed_is_an_error_and_local_is_refused_by_nam
         let lock = lock.clone();
         async move { lock.acquire().await.map(drop) }
     });
-    let told = finish(&clock, acquiring, ms(301)).await;
-    assert!(matches!(told, Err(Error::BackendUnavailable(_))));
+    let reported = finish(&clock, acquiring, ms(301)).await;
+    assert!(matches!(reported, Err(Error::BackendUnavailable(_))));
     let local = client.lock("orders", LockSettings::new().when_away(Away::Local)).map(drop).expect_err("refused");
     assert!(matches!(local, Error::InvalidPolicy { ref field, .. } if field == "whenAway"), "{local}");
 }
@@ -291,7 +291,7 @@ async fn enough_replicas_make_it_a_grant() {
 }
 
 #[tokio::test]
-async fn a_shorter_lease_counts_from_the_moment_it_is_asked_for() {
+async fn a_shorter_lease_counts_from_its_request() {
     let (client, _, clock) = scripted([granted(60_000, 0), Err(AWAY)]);
     let guard =
         client.lock("orders", LockSettings::new().lease(ms(60_000))).unwrap().try_acquire().await.expect("granted");
@@ -336,7 +336,7 @@ async fn shutting_down_releases_everything_and_tells_who_held_it() {
 }
 
 #[tokio::test]
-async fn the_watchdog_stays_a_second_after_the_last_release_and_then_goes() {
+async fn the_watchdog_outstays_the_last_release_a_second() {
     let (client, _, clock) = scripted([granted(9_000, 0), released()]);
     client
         .lock("orders", LockSettings::new())
@@ -370,5 +370,5 @@ async fn a_release_that_is_cancelled_goes_on_in_the_background() {
     assert_eq!(guard.release().await, Err(AWAY));
     pass(&clock, ms(1_000)).await;
     assert_eq!(asked(&script).iter().filter(|words| words[1] == "RELEASE").count(), 3);
-    assert!(script.lines.lock().answers.is_empty(), "until it was answered, and then no more");
+    assert!(script.lines.lock().replies.is_empty(), "until it was answered, and then no more");
 }

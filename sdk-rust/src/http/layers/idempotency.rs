@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: what is asked under a key is done once, and every duplicate gets the first answer.
+//! `Idempotency-Key`: what is asked under a key is done once, and every duplicate gets the first response.
 //!
 //! # The way of a request
-//! The work runs in a task of its own, so that a client that hangs up does not cut it in half. An answer whose length is known, and that is
+//! The work runs in a task of its own, so that a client that hangs up does not cut it in half. A response whose length is known, and that is
 //! not too large, is held back until it is recorded. Any other is a stream: it goes out as it comes, and its end is held back until it
 //! is recorded. The task hands the response to the request either way. A stream whose task ends without its end (a panic) breaks off: a response
 //! that is cut short never looks whole.
@@ -39,7 +39,7 @@ type TenantOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 type Requires = dyn Fn(&Parts) -> bool + Send + Sync;
 type Keeps = dyn Fn(u16) -> bool + Send + Sync;
 
-/// Does what is asked under an `Idempotency-Key` once, and gives every duplicate the first answer. See the [module](crate::http).
+/// Does what is asked under an `Idempotency-Key` once, and gives every duplicate the first response. See the [module](crate::http).
 ///
 /// - The same request is one of the same tenant, key, method, path, query and body. Another one under its key is 422.
 /// - While it is being worked on, a duplicate waits (the `wait` of the settings) and then is 409. Where a key is required, none is
@@ -60,7 +60,7 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// `tenant` is the caller that was authenticated: nobody can use the keys, and get the answers, of another. `None` is a scope
+    /// `tenant` is the caller that was authenticated: nobody can use the keys, and get the responses, of another. `None` is a scope
     /// of its own, which no tenant can name.
     pub fn new(work: Idempotent, tenant: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Bytes of an answer that is kept, headers included; of a larger one duplicates learn by 409 that it is done. 1 MiB by
+    /// Bytes of a response that is kept, headers included; of a larger one duplicates learn by 409 that it is done. 1 MiB by
     /// default.
     #[must_use]
     pub fn max_response(mut self, bytes: usize) -> Self {
@@ -109,7 +109,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Which answers are kept, by status. By default all but those that may differ the next time ([`is_final`]). After those, and
+    /// Which responses are kept, by status. By default all but those that may differ the next time ([`is_final`]). After those, and
     /// after an error of the service, the next request runs again.
     #[must_use]
     pub fn keep_responses(mut self, keeps: impl Fn(u16) -> bool + Send + Sync + 'static) -> Self {
@@ -131,7 +131,7 @@ impl IdempotencyLayer {
         Ok(Some(key.scoped((self.tenant)(parts).as_deref())))
     }
 
-    async fn answer<S, B, R>(self, service: S, request: Request<B>) -> Result<Response<AnsweredBody<R>>, S::Error>
+    async fn reply<S, B, R>(self, service: S, request: Request<B>) -> Result<Response<AnsweredBody<R>>, S::Error>
     where
         S: Service<Request<KeyedBody<B>>, Response = Response<R>, Error: Send + 'static, Future: Send> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -154,11 +154,11 @@ impl IdempotencyLayer {
             // The client left before it had said all.
             Err(_) => return Ok(problem(&Problem::of(&Error::Cancelled))),
         };
-        let (tells, told) = oneshot::channel();
+        let (tells, outcome) = oneshot::channel();
         let teller = Teller { tells: Mutex::new(Some(tells)), ..Teller::default() };
         let task = tokio::spawn(self.run(service, key, (parts, body), teller));
-        match told.await {
-            Ok(answer) => answer,
+        match outcome.await {
+            Ok(reply) => reply,
             Err(_) => match task.await.map_err(|error| error.try_into_panic()) {
                 Err(Ok(panic)) => resume_unwind(panic),
                 _ => Ok(problem(&Problem::of(&Error::Cancelled))),
@@ -199,7 +199,7 @@ impl IdempotencyLayer {
         }
     }
 
-    /// What to keep of an answer; empty for one that is too large. The teller has the rest.
+    /// What to keep of a response; empty for one that is too large. The teller has the rest.
     async fn record<R, E>(&self, response: Response<R>, teller: &Teller<R, E>) -> Result<Bytes, Undone<E>>
     where
         R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -262,7 +262,7 @@ fn kept(head: &response::Parts, body: Bytes) -> Bytes {
     RecordedResponse::new(head.status.as_u16(), headers, body).to_bytes()
 }
 
-/// The answer to a duplicate: what was kept, and a header that says so. If nothing was, a problem.
+/// The response to a duplicate: what was kept, and a header that says so. If nothing was, a problem.
 fn replayed<R>(bytes: Option<&[u8]>) -> Response<AnsweredBody<R>> {
     let Some(kept) = bytes.and_then(RecordedResponse::read) else { return problem(&Problem::response_not_kept()) };
     let mut response = Response::new(whole(kept.body().clone()));
@@ -279,11 +279,11 @@ fn replayed<R>(bytes: Option<&[u8]>) -> Response<AnsweredBody<R>> {
 
 /// Why there is nothing to keep: the key is free again.
 enum Undone<E> {
-    /// The answer may be another the next time.
+    /// The response may be another the next time.
     NotFinal,
-    /// The service failed without an answer.
+    /// The service failed without a response.
     Failed(E),
-    /// Its answer did.
+    /// Its response did.
     BrokeOff(BoxError),
 }
 
@@ -294,7 +294,7 @@ enum Part {
     End,
 }
 
-const CUT_SHORT: &str = "the service ended before its answer did";
+const CUT_SHORT: &str = "the service ended before its response did";
 
 type Sends = mpsc::Sender<Part>;
 type HttpOutcome<R, E> = Result<Response<AnsweredBody<R>>, E>;
@@ -302,7 +302,7 @@ type HttpOutcome<R, E> = Result<Response<AnsweredBody<R>>, E>;
 /// Hands the response to the request: once, and not before it may go out.
 struct Teller<R, E> {
     tells: Mutex<Option<oneshot::Sender<HttpOutcome<R, E>>>>,
-    /// A whole answer, until it is recorded.
+    /// A whole response, until it is recorded.
     made: Mutex<Option<Response<Bytes>>>,
     /// A stream that has begun. Dropped without a [`Part::End`], it breaks off.
     sends: Mutex<Option<Sends>>,
@@ -315,10 +315,10 @@ impl<R, E> Default for Teller<R, E> {
 }
 
 impl<R, E> Teller<R, E> {
-    fn tell(&self, answer: HttpOutcome<R, E>) {
+    fn tell(&self, reply: HttpOutcome<R, E>) {
         if let Some(tells) = self.tells.lock().take() {
             // The client may have left.
-            let _ = tells.send(answer);
+            let _ = tells.send(reply);
         }
     }
 
@@ -408,6 +408,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(self.layer.clone().answer(self.service.clone(), request))
+        Box::pin(self.layer.clone().reply(self.service.clone(), request))
     }
 }

@@ -1,4 +1,4 @@
-//! Limits by tier: 429 when the limit of the caller's tier is exhausted, and headers on every answer.
+//! Limits by tier: 429 when the limit of the caller's tier is exhausted, and headers on every response.
 
 use std::fmt;
 use std::future::Future;
@@ -54,10 +54,10 @@ impl HttpTier {
 type TierOf = dyn Fn(&Parts) -> Option<HttpTier> + Send + Sync;
 type Refunds = dyn Fn(u16) -> bool + Send + Sync;
 
-/// Returns 429 when the limit of the caller's tier is exhausted; every answer says what is left: `RateLimit`, `RateLimit-Policy`,
+/// Returns 429 when the limit of the caller's tier is exhausted; every response says what is left: `RateLimit`, `RateLimit-Policy`,
 /// `X-RateLimit-*`, and `Retry-After` for a refusal. See the [module](crate::http).
 ///
-/// If the limiter cannot decide (the server is away, and the limit says `closed`), that is the answer. A cost or a key that no limit
+/// If the limiter cannot decide (the server is away, and the limit says `closed`), that is the response. A cost or a key that no limit
 /// takes is a fault of the service: 500.
 #[derive(Clone)]
 pub struct HttpRateLimitLayer {
@@ -87,15 +87,15 @@ impl HttpRateLimitLayer {
         self
     }
 
-    /// Gives the cost back after answers with these statuses: `|status| status >= 500`. Headers say what was left before that. A
-    /// service that fails or panics without an answer counts as 500. A client that hangs up gets nothing back.
+    /// Gives the cost back after responses with these statuses: `|status| status >= 500`. Headers say what was left before that. A
+    /// service that fails or panics without a response counts as 500. A client that hangs up gets nothing back.
     #[must_use]
     pub fn refund(mut self, refund: impl Fn(u16) -> bool + Send + Sync + 'static) -> Self {
         self.refund = Some(Arc::new(refund));
         self
     }
 
-    async fn answer<S, B, R>(self, service: S, request: Request<B>) -> Result<Response<AnsweredBody<R>>, S::Error>
+    async fn reply<S, B, R>(self, service: S, request: Request<B>) -> Result<Response<AnsweredBody<R>>, S::Error>
     where
         S: Service<Request<B>, Response = Response<R>>,
     {
@@ -179,6 +179,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(self.layer.clone().answer(self.service.clone(), request))
+        Box::pin(self.layer.clone().reply(self.service.clone(), request))
     }
 }

@@ -18,14 +18,14 @@
 //! ```
 //!
 //! What is added last is outermost: here a request is counted before its key is looked at. The options are those of the middleware for Python
-//! and Node, and the answers are the same: services in three languages can share one limit and one set of keys.
+//! and Node, and the responses are the same: services in three languages can share one limit and one set of keys.
 //!
 //! Functions of a request see its head ([`Parts`]): method, URI, headers, and the extensions that earlier layers left (who was
 //! authenticated, say).
 //!
 //! # What is promised
 //! - The layers are always ready, and pass the errors of the service on as they are: in axum there are none.
-//! - What Resil refuses is an answer, [`Problem`](super::Problem), not an error.
+//! - What Resil refuses is a response, [`Problem`](super::Problem), not an error.
 
 mod idempotency;
 mod limit;
@@ -43,7 +43,7 @@ use super::{Header, Problem};
 /// Any error, boxed.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer: the service's own, or one that was made here.
+/// The body of a response: the service's own, or one that was made here.
 pub type AnsweredBody<B> = Either<B, UnsyncBoxBody<Bytes, BoxError>>;
 
 /// The first header of that name, if it is text.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_call_that_was_given_up_says_when_to_come_back_and_its_own_error_says_nothing() {
+fn an_abandoned_call_says_when_and_its_error_nothing() {
     let limited = Error::RateLimitExceeded { name: "api".into(), retry_after: Some(Duration::from_millis(1_500)) };
     let given_up = Failure::<&str>::Exhausted { attempts: 3, last: Box::new(limited.into()) };
     let problem = Problem::of_failure(&given_up).unwrap();

@@ -1,19 +1,19 @@
 use super::*;
 
 #[test]
-fn an_answer_comes_back_as_it_was_but_for_what_belongs_to_a_connection() {
+fn a_reply_comes_back_without_its_connections_headers() {
     let headers: [(&[u8], &[u8]); 4] =
         [(b"X-Odd", b"gr\xfcn\n\""), (b"Transfer-Encoding", b"chunked"), (b"RateLimit", b"r=1"), (b"x-odd", b"2")];
-    let answer = RecordedResponse::new(422, headers, &b"\n\x00\xff\n"[..]);
-    let again = RecordedResponse::read(&answer.to_bytes()).unwrap();
-    assert_eq!(again, answer);
+    let reply = RecordedResponse::new(422, headers, &b"\n\x00\xff\n"[..]);
+    let again = RecordedResponse::read(&reply.to_bytes()).unwrap();
+    assert_eq!(again, reply);
     assert_eq!((again.status(), &again.body()[..]), (422, &b"\n\x00\xff\n"[..]));
     let kept = [(b"x-odd".to_vec(), b"gr\xfcn\n\"".to_vec()), (b"x-odd".to_vec(), b"2".to_vec())];
     assert_eq!(again.headers(), kept);
 }
 
 #[test]
-fn what_is_no_answer_is_not_read_as_one() {
+fn what_is_no_reply_is_not_read_as_one() {
     for bytes in [
         &b""[..],
         b"{}\n",

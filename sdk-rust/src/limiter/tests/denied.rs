@@ -43,7 +43,7 @@ fn a_denial_under_one_limit_says_nothing_about_another() {
 }
 
 #[test]
-fn a_refund_ends_a_denial_also_one_whose_reply_comes_later() {
+fn a_refund_ends_a_denial_that_comes_later_too() {
     let denied = Denied::default();
     deny(&denied, b"k", 1, 110);
     denied.forget(b"k");
@@ -54,7 +54,7 @@ fn a_refund_ends_a_denial_also_one_whose_reply_comes_later() {
 }
 
 #[test]
-fn a_denial_for_hours_is_believed_for_ten_seconds_and_says_the_whole_time() {
+fn a_denial_for_hours_is_believed_for_ten_seconds() {
     let denied = Denied::default();
     deny(&denied, b"k", 1, 100 + 3_600);
     let last = NOW + BELIEVED_MAX - Duration::from_millis(1);

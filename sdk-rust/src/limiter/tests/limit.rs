@@ -8,7 +8,7 @@ fn refused(limit: &Limit) -> String {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_the_name_of_its_field() {
+fn an_impossible_setting_is_refused_by_field_name() {
     assert_eq!(refused(&Limit::per_second(0)), "limit");
     assert_eq!(refused(&Limit::per_second(1).burst(0)), "burst");
     assert_eq!(refused(&Limit::new(1, Duration::ZERO)), "period");
@@ -20,7 +20,7 @@ fn what_cannot_be_is_refused_by_the_name_of_its_field() {
 }
 
 #[test]
-fn the_part_of_a_process_has_exactly_its_part_of_the_rate_and_at_least_one_cell() {
+fn a_processs_part_is_exact_and_at_least_one_cell() {
     let limit = Limit::per_second(10).burst(25).and(Limit::per_day(3)).check(4).unwrap();
     let Shape::Bucket(parts) = &limit.part else { panic!("{limit:?}") };
     let seen: Vec<_> = parts.iter().map(|quota| (quota.limit(), quota.period(), quota.capacity())).collect();

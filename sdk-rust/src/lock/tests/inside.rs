@@ -2,7 +2,7 @@ use crate::error::Error;
 use crate::lock::LockSettings;
 
 #[tokio::test]
-async fn a_lock_that_is_held_is_granted_again_inside_and_nowhere_else() {
+async fn a_held_lock_is_granted_again_only_inside() {
     let client = crate::connect("memory://").await.unwrap();
     let lock = client.lock("stock", LockSettings::new()).unwrap();
     let guard = lock.acquire().await.unwrap();

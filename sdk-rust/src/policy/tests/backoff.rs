@@ -13,7 +13,7 @@ fn backoff(jitter: Jitter) -> Backoff {
 }
 
 #[test]
-fn without_jitter_delays_grow_by_the_multiplier_up_to_the_maximum() {
+fn without_jitter_delays_multiply_up_to_the_maximum() {
     let mut delays = backoff(Jitter::None).delays();
     let ms: Vec<u128> = (0..9).map(|_| delays.next(&Random::default()).as_millis()).collect();
     assert_eq!(ms, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
@@ -30,7 +30,7 @@ fn the_same_seed_gives_the_same_delays() {
 }
 
 #[test]
-fn every_jitter_says_itself_in_text_and_nothing_else_is_one() {
+fn every_jitter_and_nothing_else_has_a_name() {
     let jitters =
         [Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::PlusMinus(0), Jitter::PlusMinus(100)];
     for jitter in jitters {

@@ -33,7 +33,7 @@ fn a_quiet_process_has_its_floor_again_after_the_window() {
 }
 
 #[test]
-fn a_retry_in_its_backoff_counts_however_long_it_waits_and_is_given_back_if_cancelled() {
+fn a_retry_in_backoff_counts_and_cancelling_returns_it() {
     let (budget, clock) = budget(1, 0);
     let waiting: Vec<BudgetPermit> = (0..10).filter_map(|_| budget.try_take()).collect();
     assert_eq!(waiting.len(), 10);

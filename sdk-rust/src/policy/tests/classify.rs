@@ -4,13 +4,13 @@ use super::*;
 use crate::error::{Code, Leased};
 
 #[test]
-fn an_open_circuit_is_not_retried_even_if_it_says_when_it_may_close() {
+fn an_open_circuit_is_not_retried_even_with_a_time() {
     let error = Error::CircuitOpen { name: "x".into(), retry_after: Some(Duration::from_secs(1)) };
     assert_eq!(classify_own(&error), Class::Permanent);
 }
 
 #[test]
-fn a_refusal_that_knows_when_to_come_back_is_retried_then_and_one_that_does_not_as_usual() {
+fn a_refusal_with_a_time_is_retried_then() {
     let after = Duration::from_millis(30);
     for retry_after in [Some(after), None] {
         let expected = retry_after.map_or(Class::Retry, Class::RetryAfter);

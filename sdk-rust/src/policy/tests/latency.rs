@@ -3,7 +3,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn nothing_is_known_before_the_warm_up_and_the_quantile_afterwards() {
+fn the_quantile_is_known_only_after_the_warm_up() {
     let latencies = Latencies::new(90.0, 100).expect("valid");
     for ms in 1..100 {
         latencies.record(SECOND, Duration::from_millis(ms));
@@ -15,7 +15,7 @@ fn nothing_is_known_before_the_warm_up_and_the_quantile_afterwards() {
 }
 
 #[test]
-fn what_is_older_than_two_turns_is_forgotten_and_one_turn_is_not() {
+fn what_is_older_than_two_turns_is_forgotten() {
     let latencies = Latencies::new(50.0, 10).expect("valid");
     (0..100).for_each(|_| latencies.record(SECOND, Duration::from_millis(500)));
     (0..50).for_each(|_| latencies.record(SECOND + TURN, Duration::from_millis(1)));

@@ -15,7 +15,7 @@ use crate::lock::{Holder, Info, Mode};
 use crate::policy::{self, Policy};
 
 #[test]
-fn what_is_shown_is_in_the_words_and_numbers_of_the_language() {
+fn what_is_shown_is_in_the_languages_own_terms() {
     let verdict = Verdict {
         granted: 0,
         limit: 10,
@@ -105,7 +105,7 @@ async fn memory() -> Client {
 }
 
 #[tokio::test]
-async fn what_is_made_keeps_to_its_settings_and_names_and_replicas_are_checked_at_once() {
+async fn a_made_handle_keeps_its_settings_and_checks_names() {
     let client = memory().await;
     let lock: LockSettings = NODE.read(json!({ "lease": 60_000, "meta": "nightly", "wait": 0 })).unwrap();
     let lock = client.lock("stock", lock).unwrap();
@@ -146,7 +146,7 @@ async fn what_is_made_keeps_to_its_settings_and_names_and_replicas_are_checked_a
 }
 
 #[tokio::test]
-async fn a_policy_without_a_client_has_nothing_that_a_fleet_shares() {
+async fn a_policy_without_a_client_shares_nothing_fleet_wide() {
     let read = |said: Value| NODE.read::<PolicySettings>(said).unwrap();
     let policy = Policy::local(&read(json!({ "name": "p", "retry": {}, "bulkhead": {} }))).unwrap();
     assert_eq!(policy.call(policy::retry_all, || async { Ok::<_, Error>(7) }).await, Ok(7));

@@ -95,7 +95,7 @@ fn what_was_written_is_read_again_in_every_dialect() {
 }
 
 #[test]
-fn every_field_that_is_out_of_bounds_is_named_as_it_was_said() {
+fn every_field_out_of_bounds_is_named_as_given() {
     names::<LockSettings>(json!({ "lease": "1ms" }), "lease");
     names::<LockSettings>(json!({ "meta": "" }), "meta");
     names::<LockSettings>(json!({ "whenAway": "local" }), "whenAway");
@@ -130,7 +130,7 @@ fn every_field_that_is_out_of_bounds_is_named_as_it_was_said() {
 }
 
 #[test]
-fn every_field_of_another_kind_is_named_as_it_was_said() {
+fn every_field_of_another_kind_is_named_as_given() {
     // Whatever they are, they are not lists.
     fn none_is_a_list<T: Settings + Debug>(required: Value, fields: &[&str]) {
         for field in fields {
@@ -173,7 +173,7 @@ fn every_field_of_another_kind_is_named_as_it_was_said() {
 }
 
 #[test]
-fn parts_of_policies_are_named_without_the_part_and_wholes_with_it() {
+fn a_whole_policys_fields_are_named_with_their_part() {
     names::<RetrySettings>(json!({ "maxAttempts": 0 }), "maxAttempts");
     names::<RetrySettings>(json!({ "jitter": "wild" }), "jitter");
     names::<RetrySettings>(json!({ "budget": { "minPerSecond": 10_001 } }), "budget.minPerSecond");
@@ -209,7 +209,7 @@ fn names_that_the_caller_chose_stay_as_they_are() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
+fn unknown_fields_and_the_other_spelling_are_refused() {
     let (field, reason) =
         refused::<SharedBulkheadSettings>(PYTHON, json!({ "max_concurrent_calls": 1, "whenAway": "open" }));
     assert_eq!(field, "whenAway", "as it was said");
@@ -233,7 +233,7 @@ fn what_has_to_be_said_is_asked_for() {
 }
 
 #[test]
-fn a_number_is_seconds_in_one_language_and_milliseconds_in_another_and_text_is_the_same_in_both() {
+fn numbers_take_the_languages_unit_and_text_its_own() {
     let lease = |dialect: Dialect, said: Value| dialect.read::<LockSettings>(json!({ "lease": said })).unwrap().lease;
     assert_eq!(lease(PYTHON, json!(2)), Duration::from_secs(2));
     assert_eq!(lease(PYTHON, json!(0.1)), Duration::from_millis(100), "exactly");
@@ -283,7 +283,7 @@ fn values_are_the_same_in_every_dialect() {
 }
 
 #[test]
-fn null_is_an_omitted_field_but_for_the_budget_of_retries() {
+fn null_is_an_omitted_field_except_for_retry_budgets() {
     let read: RetrySettings = NODE.read(json!({ "maxAttempts": null, "budget": null })).unwrap();
     assert_eq!((read.max_attempts, read.budget), (RetrySettings::default().max_attempts, None));
 }
@@ -308,14 +308,14 @@ fn durations_of_parts_that_adapt_are_said_as_all_others() {
 }
 
 #[test]
-fn whatever_is_out_of_bounds_is_told_the_same_bounds() {
-    let told = |limit: serde_json::Value| refused::<Limit>(NODE, json!({ "limit": limit, "period": "1s" })).1;
+fn whatever_is_out_of_bounds_is_reported_the_same_bounds() {
+    let reported = |limit: serde_json::Value| refused::<Limit>(NODE, json!({ "limit": limit, "period": "1s" })).1;
     for limit in ["0", "-1", "4294967295", "1000000000000"] {
         let given: serde_json::Value = serde_json::from_str(limit).unwrap();
-        assert_eq!(told(given), format!("must be from 1 to 1000000000, got {limit}"));
+        assert_eq!(reported(given), format!("must be from 1 to 1000000000, got {limit}"));
     }
-    assert_eq!(told(json!(1.5)), "must be a whole number from 1 to 1000000000, got 1.5");
-    assert_eq!(told(json!("5")), "must be a whole number from 0 to 4294967295, got \"5\"");
+    assert_eq!(reported(json!(1.5)), "must be a whole number from 1 to 1000000000, got 1.5");
+    assert_eq!(reported(json!("5")), "must be a whole number from 0 to 4294967295, got \"5\"");
     let period = |period: i64| refused::<Limit>(NODE, json!({ "limit": 1, "period": period })).1;
     assert_eq!(period(0), "must be from 1us to 366d, got 0");
     assert_eq!(period(-1), "must be from 1us to 366d, got -1");

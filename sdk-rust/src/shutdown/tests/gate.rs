@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 
 #[test]
-fn who_came_in_is_counted_until_the_pass_is_dropped() {
+fn an_entrant_is_counted_until_its_pass_is_dropped() {
     let gate = Gate::default();
     let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
     assert_eq!(gate.close(), 2);
@@ -50,7 +50,7 @@ fn whatever_the_order_a_call_is_counted_or_refused() {
 }
 
 #[tokio::test]
-async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
+async fn a_closing_gate_lets_in_only_insiders_once() {
     let gate = Gate::default();
     let other = Gate::default();
     let checked = gate.pass_through(|| {
@@ -73,7 +73,7 @@ async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
 }
 
 #[tokio::test]
-async fn a_shut_gate_lets_in_nobody_and_drops_who_is_inside() {
+async fn a_shut_gate_lets_in_nobody_and_drops_insiders() {
     let gate = Gate::default();
     let inside = gate.pass_through(|| async {
         assert_eq!(gate.shut(), 1);
@@ -85,7 +85,7 @@ async fn a_shut_gate_lets_in_nobody_and_drops_who_is_inside() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_comes_in_after_the_gate_was_seen_to_be_empty() {
+async fn nobody_enters_after_the_gate_was_empty() {
     for _ in 0..200 {
         let gate = Gate::default();
         let is_empty = Arc::new(AtomicBool::new(false));

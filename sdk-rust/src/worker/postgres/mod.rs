@@ -91,9 +91,9 @@ pub(super) fn of_state(state: &str) -> Option<WorkVerdict> {
 const BOUND: Duration = Duration::from_secs(5);
 
 pub(super) async fn bounded<T>(
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    reply: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, SourceError> {
-    match tokio::time::timeout(BOUND, answer).await {
+    match tokio::time::timeout(BOUND, reply).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
             let of_server = error.as_db_error().map(|said| said.message().to_owned());
@@ -104,7 +104,7 @@ pub(super) async fn bounded<T>(
             };
             Err(SourceError(of_server.unwrap_or_else(with_cause)))
         }
-        Err(_) => Err(SourceError("Postgres did not answer in time".to_owned())),
+        Err(_) => Err(SourceError("Postgres did not reply in time".to_owned())),
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::{FailureClass, SqlState, WorkVerdict, of_state};
 
     #[test]
-    fn states_of_postgres_are_told_apart() {
+    fn states_of_postgres_are_distinguished() {
         assert_eq!(of_state(SqlState::UNIQUE_VIOLATION.code()), Some(WorkVerdict::Permanent));
         assert_eq!(of_state(SqlState::INSUFFICIENT_PRIVILEGE.code()), Some(WorkVerdict::Permanent));
         assert_eq!(of_state(SqlState::INVALID_PASSWORD.code()), Some(WorkVerdict::Permanent));

@@ -221,9 +221,9 @@ impl OutboxShared {
         changed
     }
 
-    /// A connection that does not answer is not asked again.
-    async fn forget_if<T>(&self, answer: &Result<T, SourceError>) {
-        if answer.is_err() {
+    /// A connection that does not reply is not asked again.
+    async fn forget_if<T>(&self, reply: &Result<T, SourceError>) {
+        if reply.is_err() {
             self.connection.lock().await.take();
         }
     }
@@ -269,7 +269,7 @@ RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.sche
         let table = &self.settings.outbox.table;
         let delete = format!("DELETE FROM {table} WHERE position = ANY($1) AND claimed_by = $2 RETURNING position");
         let connection = self.connection().await?;
-        // An answer that was lost says nothing: the rows may be gone, and no other answer may come for hours.
+        // A reply that was lost says nothing: the rows may be gone, and no other reply may come for hours.
         let mut is_refused = false;
         let deleting = async {
             let deleted = connection.query(&delete, &[&positions, &self.claimer]).await;
@@ -340,7 +340,7 @@ WHERE position = $1 AND claimed_by = $2",
     }
 }
 
-/// The database has said no. Not that it goes away or has no room, which the next claim is told, too.
+/// The database has said no. Not that it goes away or has no room, which the next claim learns, too.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let is_external = verdict_of(error) == Some(WorkVerdict::Retry(FailureClass::External));
     error.as_db_error().is_some() && !is_external

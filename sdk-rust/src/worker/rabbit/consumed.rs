@@ -9,7 +9,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use parking_lot::Mutex;
 
-use super::link::{RabbitLink, told};
+use super::link::{RabbitLink, source_error};
 use super::settling::Settling;
 use crate::worker::headers::fresh_id;
 use crate::worker::source::SourceError;
@@ -38,7 +38,7 @@ pub(super) struct OpenConsumer {
     channel: Channel,
     tag: String,
     settling: Arc<Settling>,
-    /// By us: the end of its deliveries is no news.
+    /// By us: the end of its deliveries is not reported.
     is_cancelled: Arc<AtomicBool>,
 }
 
@@ -52,12 +52,12 @@ impl ConsumedQueue {
     }
 
     async fn consume_on(&self, channel: Channel, settling: &Arc<Settling>) -> Result<Consumer, SourceError> {
-        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(told)?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(source_error)?;
         let tag = format!("resil-{}", fresh_id());
         let options = BasicConsumeOptions { no_ack: false, ..BasicConsumeOptions::default() };
         let queue = self.queue.as_str();
         let consuming = channel.basic_consume(queue.into(), tag.as_str().into(), options, FieldTable::default());
-        let consumer = consuming.await.map_err(told)?;
+        let consumer = consuming.await.map_err(source_error)?;
         let (settling, is_cancelled) = (Arc::clone(settling), Arc::default());
         *self.consumer.lock() = Some(OpenConsumer { channel, tag, settling, is_cancelled });
         Ok(consumer)
@@ -118,7 +118,7 @@ impl ConsumedQueue {
 /// Cancels a consumer, and returns when the channel keeps nothing of what was sent before.
 ///
 /// The broker confirms a cancel before the queue has it, and waits for the queue then. So the first question is answered when the queue has stored all
-/// that it was sent, and has told the channel so. The second is answered after the channel has read that, and handed on what it kept.
+/// that it was sent, and has notified the channel. The second is answered after the channel has read that, and handed on what it kept.
 async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await?;
     for _ in 0..2 {

@@ -35,7 +35,7 @@ pub(super) fn address_of(uri: &AMQPUri) -> String {
     format!("{}:{}", uri.authority.host, uri.authority.port)
 }
 
-pub(super) fn told(error: lapin::Error) -> SourceError {
+pub(super) fn source_error(error: lapin::Error) -> SourceError {
     SourceError(error.to_string())
 }
 
@@ -85,7 +85,7 @@ impl RabbitLink {
     }
 
     /// The channel, if it is open; else a new one, made ready by `prepare`. Notes in `connection` which one it is on, as soon as that is known: a caller
-    /// that gives up waiting knows which one does not answer.
+    /// that gives up waiting knows which one does not reply.
     pub async fn ensure_channel(
         &self,
         connection: &AtomicU64,
@@ -115,7 +115,7 @@ impl RabbitLink {
         if !is_connected {
             *opened = None;
             let properties = ConnectionProperties::default().with_connection_name(self.name.clone().into());
-            let connection = Connection::connect_uri(self.uri.clone(), properties).await.map_err(told)?;
+            let connection = Connection::connect_uri(self.uri.clone(), properties).await.map_err(source_error)?;
             *opened = Some((connection, None));
             self.number.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,14 +145,14 @@ impl RabbitLink {
     /// The same, if it is still this connection. Its channels keep it for those who use them.
     pub async fn forget_if(&self, number: u64) {
         let mut opened = self.opened.lock().await;
-        // One that the broker blocks answers, later: what is sent on another would arrive twice.
+        // One that the broker blocks replies, later: what is sent on another would arrive twice.
         let is_blocked = opened.as_ref().is_some_and(|(connection, _)| connection.status().blocked());
         if self.number() == number && !is_blocked {
             opened.take();
         }
     }
 
-    /// In order, if the broker answers in time; else the connection is dropped.
+    /// In order, if the broker replies in time; else the connection is dropped.
     pub async fn close(&self) {
         let closing = async {
             let opened = self.opened.lock().await.take();
@@ -166,7 +166,7 @@ impl RabbitLink {
 
 async fn channel_on(opened: &Option<(Connection, Option<Channel>)>) -> Result<Channel, SourceError> {
     match opened {
-        Some((connection, _)) => connection.create_channel().await.map_err(told),
+        Some((connection, _)) => connection.create_channel().await.map_err(source_error),
         None => Err(SourceError("not connected".to_owned())),
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     use super::limit_in;
 
     #[test]
-    fn the_limit_of_a_broker_is_read_where_it_refuses_our_message() {
+    fn a_brokers_limit_is_read_from_its_refusal() {
         let said = |kind: &str| {
             format!(
                 "protocol error: AMQP soft error: PRECONDITION-FAILED: PRECONDITION_FAILED - message size 90 is larger than {kind}max size 80"

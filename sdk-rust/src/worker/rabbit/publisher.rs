@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{RabbitLink, address_of, is_without_exchange, size_limit, told};
+use super::link::{RabbitLink, address_of, is_without_exchange, size_limit, source_error};
 use super::settings::RabbitSettings;
 use crate::client::Client;
 use crate::error::Error;
@@ -169,7 +169,7 @@ async fn monitor(shared: Arc<OutShared>) {
     loop {
         let connection = AtomicU64::new(shared.link.number());
         if tokio::time::timeout(ATTEMPT_BOUND, shared.channel(&connection)).await.is_err() {
-            shared.health.away("the broker did not answer in time");
+            shared.health.away("the broker did not reply in time");
             shared.link.forget_if(connection.into_inner()).await;
         }
         tokio::select! {
@@ -183,8 +183,9 @@ async fn monitor(shared: Arc<OutShared>) {
 impl OutShared {
     /// Which connection it is on is in `connection` then.
     async fn channel(&self, connection: &AtomicU64) -> Result<Channel, SourceError> {
-        let confirmed =
-            async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(told);
+        let confirmed = async |channel: &Channel| {
+            channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(source_error)
+        };
         let mut channel = self.link.ensure_channel(connection, confirmed).await;
         if channel.is_ok()
             && let Some(trouble) = self.link.trouble().await
@@ -236,7 +237,7 @@ impl OutShared {
             }
             Err(error) => match size_limit(&error, message.payload.len()) {
                 Some(limit) => return Ok(Answered::TooLarge(limit)),
-                None => return Err(told(error)),
+                None => return Err(source_error(error)),
             },
             Ok(confirmed) => confirmed,
         };

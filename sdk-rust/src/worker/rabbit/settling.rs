@@ -19,7 +19,7 @@ use lapin::options::{BasicAckOptions, BasicNackOptions};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::link::told;
+use super::link::source_error;
 use super::source::RabbitReceipt;
 use crate::worker::source::SourceError;
 
@@ -125,11 +125,11 @@ async fn acknowledge_on_channel(settling: &Settling, sorted: &[RabbitReceipt]) -
     results
 }
 
-fn settled(answer: lapin::Result<bool>) -> Result<(), SourceError> {
-    match answer {
+fn settled(reply: lapin::Result<bool>) -> Result<(), SourceError> {
+    match reply {
         Ok(true) => Ok(()),
         Ok(false) => Err(SourceError("the channel it came on is closed".to_owned())),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(source_error(error)),
     }
 }
 

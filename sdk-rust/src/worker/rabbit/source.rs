@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::consumed::{CANCELLED, ConsumedQueue};
 use super::delivery::{incoming, is_of_stream};
-use super::link::{RabbitLink, address_of, told};
+use super::link::{RabbitLink, address_of, source_error};
 use super::settings::RabbitSettings;
 use super::settling::{Settling, acknowledge_all, give_back};
 use super::topology::{DeclaredQueue, dead_queue, declare};
@@ -153,7 +153,7 @@ async fn consume_dead(client: Client, shared: Arc<RabbitShared>, give_up: mpsc::
                             return;
                         }
                     }
-                    Some(Err(error)) => break told(error),
+                    Some(Err(error)) => break source_error(error),
                     None if shared.dead.is_cancelled() => return,
                     None => break SourceError(CANCELLED.to_owned()),
                 }
@@ -169,7 +169,7 @@ async fn consume_dead(client: Client, shared: Arc<RabbitShared>, give_up: mpsc::
     }
 }
 
-/// A broker that starts may accept, and not answer.
+/// A broker that starts may accept, and not reply.
 async fn in_time<T>(
     link: &RabbitLink,
     opening: impl Future<Output = Result<T, SourceError>>,
@@ -178,7 +178,7 @@ async fn in_time<T>(
         Ok(opened) => opened,
         Err(_) => {
             link.forget().await;
-            Err(SourceError("the broker did not answer in time".to_owned()))
+            Err(SourceError("the broker did not reply in time".to_owned()))
         }
     }
 }
@@ -271,7 +271,7 @@ impl RabbitShared {
                         }
                         all.push(incoming);
                     }
-                    Some(Err(error)) => ended = Some(told(error)),
+                    Some(Err(error)) => ended = Some(source_error(error)),
                     None if self.fresh.is_cancelled() => is_cancelled = true,
                     None => ended = Some(SourceError(CANCELLED.to_owned())),
                 }

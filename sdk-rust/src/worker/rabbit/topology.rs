@@ -4,7 +4,7 @@ use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptio
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::link::{RabbitLink, reply_code, told};
+use super::link::{RabbitLink, reply_code, source_error};
 use super::settings::{QueueKind, RabbitBinding, RabbitSettings};
 use crate::worker::SourceError;
 
@@ -144,7 +144,7 @@ impl Declaring<'_> {
                 self.channel = self.link.open_channel().await?;
                 Ok(())
             }
-            _ => Err(told(error)),
+            _ => Err(source_error(error)),
         }
     }
 

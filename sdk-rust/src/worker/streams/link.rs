@@ -40,7 +40,7 @@ impl StreamLink {
     pub async fn open(&self) -> Result<MultiplexedConnection, SourceError> {
         match tokio::time::timeout(BOUND, self.server.connect()).await {
             Ok(connection) => connection.map_err(|error| SourceError(error.to_string())),
-            Err(_) => Err(SourceError("the server did not answer in time".to_owned())),
+            Err(_) => Err(SourceError("the server did not reply in time".to_owned())),
         }
     }
 
@@ -71,19 +71,19 @@ impl StreamLink {
                 self.shared.lock().get_or_insert(connection).clone()
             }
         };
-        let answer = tokio::time::timeout(BOUND, ask(connection)).await;
-        match answer {
+        let reply = tokio::time::timeout(BOUND, ask(connection)).await;
+        match reply {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 // What the server says leaves the connection as it is, unless it is not the server for this any more.
                 if error.code().is_none_or(|code| ELSEWHERE.contains(&code)) {
                     self.forget();
                 }
-                Err(told(error))
+                Err(source_error(error))
             }
             Err(_) => {
                 self.forget();
-                Err(SourceError("the server did not answer in time".to_owned()))
+                Err(SourceError("the server did not reply in time".to_owned()))
             }
         }
     }
@@ -96,11 +96,11 @@ pub(super) async fn ask_on(
     bound: Duration,
 ) -> Result<Value, SourceError> {
     match tokio::time::timeout(bound, command.query_async::<Value>(connection)).await {
-        Ok(answer) => answer.map_err(told),
-        Err(_) => Err(SourceError("the server did not answer in time".to_owned())),
+        Ok(reply) => reply.map_err(source_error),
+        Err(_) => Err(SourceError("the server did not reply in time".to_owned())),
     }
 }
 
-fn told(error: redis::RedisError) -> SourceError {
+fn source_error(error: redis::RedisError) -> SourceError {
     SourceError(error.to_string())
 }

@@ -28,7 +28,7 @@ fn errors_of_other_languages_are_judged_as_ours_are() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn states_of_a_database_are_told_apart_in_every_language() {
+fn states_of_a_database_are_distinguished_in_every_language() {
     let of = |state: &str| ForeignError { sql_state: Some(state.to_owned()), ..Default::default() }.verdict();
     assert_eq!(of("23505"), WorkVerdict::Permanent);
     assert_eq!(of("57P01"), WorkVerdict::Retry(FailureClass::External));
@@ -49,7 +49,7 @@ fn verdicts_are_read_by_their_names() {
 }
 
 #[test]
-fn sources_are_read_by_their_type_and_name_what_is_wrong() {
+fn sources_are_read_by_type_and_name_mistakes() {
     let wrong = |said| SourceSettings::read(&PYTHON, said).unwrap_err().to_string();
     assert!(wrong(json!({ "type": "kafka" })).starts_with("source.type must be one of ledger"));
     assert!(wrong(json!({ "name": "orders" })).starts_with("source.type must be one of ledger"));
@@ -60,7 +60,7 @@ fn sources_are_read_by_their_type_and_name_what_is_wrong() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn spans_of_a_source_are_in_the_numbers_of_the_language() {
+fn a_sources_spans_are_in_the_languages_numbers() {
     let said = json!({ "type": "stream", "stream": "orders", "reclaim": 2.5 });
     let SourceSettings::Stream(settings) = SourceSettings::read(&PYTHON, said).unwrap() else { panic!("a stream") };
     assert_eq!((settings.reclaim, settings.prefetch), (Duration::from_millis(2_500), 10));

@@ -22,7 +22,7 @@ fn what_was_written_is_read_again() {
 }
 
 #[test]
-fn a_caused_message_has_the_trace_and_a_span_of_its_own() {
+fn a_caused_message_has_the_trace_and_a_span() {
     let headers: Headers =
         [(TRACEPARENT, PARENT), (TRACESTATE, "a=b"), (HEADER_ID, "7"), ("other", "x")].into_iter().collect();
     let caused = headers.caused();

@@ -1,4 +1,4 @@
-//! The loop on a source that delivers what a test wrote down, and remembers what it was told.
+//! The loop on a source that delivers what a test wrote down, and remembers what it heard.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use crate::dead_letters::{DeadLettersSettings, Letter, LetterState};
 #[derive(Clone, Default)]
 struct ScriptedSource {
     messages: Arc<Mutex<Vec<IncomingMessage>>>,
-    told: Arc<Mutex<Vec<String>>>,
+    reported: Arc<Mutex<Vec<String>>>,
     refuses: bool,
     is_stale: bool,
     gathers: bool,
@@ -32,7 +32,7 @@ impl Source for ScriptedSource {
     }
 
     async fn acknowledge(&self, receipt: String) -> Result<(), SourceError> {
-        self.told.lock().push(format!("ack {receipt}"));
+        self.reported.lock().push(format!("ack {receipt}"));
         if self.refuses { Err(SourceError("gone".to_owned())) } else { Ok(()) }
     }
 
@@ -41,7 +41,7 @@ impl Source for ScriptedSource {
     }
 
     async fn give_back(&self, receipt: String, _delay: Duration) -> Result<(), SourceError> {
-        self.told.lock().push(format!("back {receipt}"));
+        self.reported.lock().push(format!("back {receipt}"));
         Ok(())
     }
 
@@ -66,7 +66,7 @@ fn message(id: &str) -> IncomingMessage {
     }
 }
 
-/// Runs to the end of the script. What the source was told, and which messages were handled.
+/// Runs to the end of the script. What the source heard, and which messages were handled.
 async fn run(
     client: &Client,
     source: &ScriptedSource,
@@ -104,11 +104,11 @@ async fn a_redelivered_message_that_the_ledger_knows_is_skipped() {
     let (report, handled) = run(&client, &source, || Ok(())).await;
     assert_eq!(handled, ["queue/b", "queue/c"]);
     assert_eq!((report.known, report.done), (1, 2));
-    assert_eq!(*source.told.lock(), ["ack queue/a", "ack queue/b", "ack queue/c"]);
+    assert_eq!(*source.reported.lock(), ["ack queue/a", "ack queue/b", "ack queue/c"]);
 }
 
 #[tokio::test]
-async fn a_message_that_was_delivered_too_often_is_left_to_the_ledger_uncounted() {
+async fn a_message_delivered_too_often_is_left_uncounted() {
     let client = client().await;
     let often = IncomingMessage { deliveries: 4, is_redelivered: true, ..message("a") };
     let limit = IncomingMessage { given_up: Some(GivenUpBy::DeliveryLimit), ..message("b") };
@@ -123,7 +123,7 @@ async fn a_message_that_was_delivered_too_often_is_left_to_the_ledger_uncounted(
         assert_eq!(letter.state, state, "{id}");
         assert!(state == LetterState::Dead || letter.attempt == 0, "{letter:?}");
     }
-    assert_eq!(source.told.lock().len(), 3, "all are acknowledged");
+    assert_eq!(source.reported.lock().len(), 3, "all are acknowledged");
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn two_messages_of_one_id_are_both_kept() {
     assert_eq!(report.dead, 2);
     let ledger = client.dead_letters("orders", DeadLettersSettings::new()).unwrap();
     assert_eq!(ledger.info().await.unwrap().dead, 2);
-    assert_eq!(*source.told.lock(), ["ack queue/a", "ack queue/a"]);
+    assert_eq!(*source.reported.lock(), ["ack queue/a", "ack queue/a"]);
 }
 
 #[tokio::test]
@@ -149,16 +149,16 @@ async fn a_failure_that_is_reported_twice_is_one_failure() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_not_ours_any_more_is_not_handled() {
+async fn a_message_no_longer_ours_is_not_handled() {
     let client = client().await;
     let source = ScriptedSource { is_stale: true, ..script([message("a")]) };
     let (report, handled) = run(&client, &source, || Ok(())).await;
     assert_eq!((handled.len(), report.stale), (0, 1));
-    assert!(source.told.lock().is_empty());
+    assert!(source.reported.lock().is_empty());
 }
 
 #[tokio::test]
-async fn a_source_that_cannot_be_told_is_no_failure_of_the_worker() {
+async fn a_source_that_cannot_be_notified_fails_no_worker() {
     let client = client().await;
     let source = ScriptedSource { refuses: true, ..script([message("a"), message("b")]) };
     let (report, handled) = run(&client, &source, || Ok(())).await;
@@ -172,5 +172,5 @@ async fn what_was_gathered_is_acknowledged_at_the_end() {
     let source = ScriptedSource { gathers: true, ..script([message("a"), message("b")]) };
     let (report, handled) = run(&client, &source, || Ok(())).await;
     assert_eq!((handled.len(), report.done), (2, 2));
-    assert_eq!(*source.told.lock(), ["ack queue/a", "ack queue/b"]);
+    assert_eq!(*source.reported.lock(), ["ack queue/a", "ack queue/b"]);
 }

@@ -74,7 +74,7 @@ fn an_unknown_error_is_transient() {
 }
 
 #[test]
-fn a_verdict_says_what_the_ledger_is_told() {
+fn a_verdict_says_what_the_ledger_hears() {
     let note = |verdict: WorkVerdict| verdict.note("no".into());
     assert_eq!(note(WorkVerdict::Permanent).unwrap().count, FailureCount::Final);
     assert_eq!(note(WorkVerdict::NotCounted(None)).unwrap().count, FailureCount::NotCounted);

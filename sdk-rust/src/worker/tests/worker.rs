@@ -66,12 +66,12 @@ fn pauses_are_spread_from_nothing_to_their_base() {
 }
 
 #[tokio::test]
-async fn a_dropped_message_is_counted_and_told_of() {
+async fn a_dropped_message_is_counted_and_notified_of() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "a").payload("old")).await;
     let worker = client.worker("orders", WorkerSettings::new()).unwrap();
-    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let hear = Arc::clone(&told);
+    let reported = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let hear = Arc::clone(&reported);
     let hooks = crate::telemetry::Hooks::new()
         .only("orders")
         .on_drop(move |name, id, reason| {
@@ -89,7 +89,7 @@ async fn a_dropped_message_is_counted_and_told_of() {
     });
     assert_eq!(report.await.unwrap().dropped, 1);
     drop(hooks);
-    assert_eq!(*told.lock(), ["orders shop/a: too old to matter"]);
+    assert_eq!(*reported.lock(), ["orders shop/a: too old to matter"]);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_handler_past_its_deadline_is_dead() {
 }
 
 #[tokio::test]
-async fn what_runs_at_the_end_of_a_drain_goes_back_uncounted() {
+async fn work_at_the_end_of_a_drain_returns_uncounted() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "a").payload("x")).await;
     let worker = client.worker("orders", WorkerSettings::new().drain(Duration::from_millis(50))).unwrap();
@@ -135,7 +135,7 @@ async fn what_runs_at_the_end_of_a_drain_goes_back_uncounted() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_because_the_drain_ended_is_not_counted() {
+async fn a_handler_that_the_drain_ended_is_not_counted() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "a").payload("x")).await;
     let worker = client.worker("orders", WorkerSettings::new().drain(Duration::from_millis(50))).unwrap();
@@ -173,7 +173,7 @@ async fn a_shutdown_of_the_client_ends_the_worker() {
 }
 
 #[tokio::test]
-async fn a_worker_that_was_told_to_wait_takes_nothing() {
+async fn a_worker_that_was_asked_to_wait_takes_nothing() {
     let client = client().await;
     for id in ["a", "b", "c"] {
         with_letter(&client, Letter::of("shop", id).payload(id)).await;
@@ -247,7 +247,7 @@ async fn a_dropped_message_is_gone_and_counted() {
 }
 
 #[tokio::test]
-async fn a_newer_form_goes_back_and_an_older_one_is_brought_up() {
+async fn a_newer_form_goes_back_and_older_ones_upgrade() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "new").payload("x").kind("order").schema(3)).await;
     with_letter(&client, Letter::of("shop", "old").payload("x").kind("order").schema(1)).await;
@@ -271,7 +271,7 @@ async fn a_newer_form_goes_back_and_an_older_one_is_brought_up() {
 }
 
 #[tokio::test]
-async fn a_form_that_no_chain_reads_stops_the_worker_at_the_start() {
+async fn a_form_no_chain_reads_stops_the_worker() {
     let client = client().await;
     with_letter(&client, Letter::of("shop", "old").payload("x").kind("order").schema(1)).await;
     let chain = Upcasters::new().step("order", 2, Ok);

@@ -1,8 +1,8 @@
-//! Fallbacks: which failures they answer, and with what.
+//! Fallbacks: which failures they result, and with what.
 
 use super::*;
 
-fn fail_with<T>(failure: Failure<Answer>) -> impl Future<Output = Result<T, Failure<Answer>>> {
+fn fail_with<T>(failure: Failure<Reply>) -> impl Future<Output = Result<T, Failure<Reply>>> {
     ready(Err(failure))
 }
 
@@ -16,7 +16,7 @@ fn a_success_is_not_touched() {
 fn every_failure_but_bad_settings_and_arguments_is_answered() {
     let fallback = Fallback::value("instead");
     let timeout = Failure::Resil(Error::Timeout { after: ms(1) });
-    for failure in [Failure::Inner(Answer::Gone), timeout.clone(), exhausted(3, timeout)] {
+    for failure in [Failure::Inner(Reply::Gone), timeout.clone(), exhausted(3, timeout)] {
         assert_eq!(poll_now(pin!(fallback.around(|| fail_with(failure)))), Poll::Ready(Ok("instead")));
     }
     let invalid = Error::InvalidPolicy { field: "a".into(), reason: "b".into() };
@@ -29,29 +29,29 @@ fn every_failure_but_bad_settings_and_arguments_is_answered() {
 #[test]
 fn a_predicate_chooses_otherwise() {
     let fallback = Fallback::value(0).when(|failure| failure.code() == Some(Code::Timeout));
-    let gone = Failure::Inner(Answer::Gone);
+    let gone = Failure::Inner(Reply::Gone);
     assert_eq!(poll_now(pin!(fallback.around(|| fail_with(gone.clone())))), Poll::Ready(Err(gone.clone())));
     let timeout = Failure::Resil(Error::Timeout { after: ms(1) });
     assert_eq!(poll_now(pin!(fallback.around(|| fail_with(timeout)))), Poll::Ready(Ok(0)));
 }
 
 #[test]
-fn a_function_sees_the_failure_and_an_asynchronous_one_may_fail_itself() {
-    let name = Fallback::function(|failure: &Failure<Answer>| format!("{failure:?}"));
-    let answer = poll_now(pin!(name.call(|| ready(Err(Answer::Gone)))));
-    assert_eq!(answer, Poll::Ready(Ok("Inner(Gone)".to_owned())));
+fn a_function_sees_the_failure_and_may_fail_itself() {
+    let name = Fallback::function(|failure: &Failure<Reply>| format!("{failure:?}"));
+    let reply = poll_now(pin!(name.call(|| ready(Err(Reply::Gone)))));
+    assert_eq!(reply, Poll::Ready(Ok("Inner(Gone)".to_owned())));
     let clock = Clock::driven();
     let slow = clock.clone();
-    let second = Fallback::async_function(move |failure: Failure<Answer>| {
+    let second = Fallback::async_function(move |failure: Failure<Reply>| {
         let slow = slow.clone();
         async move {
             slow.sleep(ms(5)).await;
             match failure {
-                Failure::Inner(Answer::Busy) => Ok("from the second"),
+                Failure::Inner(Reply::Busy) => Ok("from the second"),
                 other => Err(other),
             }
         }
     });
-    assert_eq!(drive(&clock, second.call(|| ready(Err(Answer::Busy)))), Ok("from the second"));
-    assert_eq!(drive(&clock, second.call(|| ready(Err(Answer::Gone)))), Err(Failure::Inner(Answer::Gone)));
+    assert_eq!(drive(&clock, second.call(|| ready(Err(Reply::Busy)))), Ok("from the second"));
+    assert_eq!(drive(&clock, second.call(|| ready(Err(Reply::Gone)))), Err(Failure::Inner(Reply::Gone)));
 }

@@ -1,4 +1,4 @@
-//! Hedging: who is asked when, whose answer counts, and what it may cost.
+//! Hedging: who is asked when, whose result counts, and what it may cost.
 
 use super::*;
 
@@ -24,7 +24,7 @@ impl Drop for Alive {
 }
 
 /// What should come of calls that take so many ms: the outcome, how many are begun, when it is over.
-fn model(calls: &[(u64, Result<u8, Answer>)], delay_ms: u64) -> (Result<u8, Failure<Answer>>, usize, u64) {
+fn model(calls: &[(u64, Result<u8, Reply>)], delay_ms: u64) -> (Result<u8, Failure<Reply>>, usize, u64) {
     let mut first_failure = None;
     let ends = |index: usize| index as u64 * delay_ms + calls[index].0;
     let (mut under_way, mut begun, mut now_ms) = (vec![0], 1, 0);
@@ -41,25 +41,25 @@ fn model(calls: &[(u64, Result<u8, Answer>)], delay_ms: u64) -> (Result<u8, Fail
         under_way.retain(|index| *index != next_over);
         match calls[next_over].1 {
             Ok(value) => return (Ok(value), begun, now_ms),
-            Err(answer) if !classify(&answer).is_retryable() => {
-                return (Err(Failure::Inner(answer)), begun, now_ms);
+            Err(reply) if !classify(&reply).is_retryable() => {
+                return (Err(Failure::Inner(reply)), begun, now_ms);
             }
-            Err(answer) => {
-                let answer = *first_failure.get_or_insert(answer);
+            Err(reply) => {
+                let reply = *first_failure.get_or_insert(reply);
                 if under_way.is_empty() {
-                    return (Err(Failure::Inner(answer)), begun, now_ms);
+                    return (Err(Failure::Inner(reply)), begun, now_ms);
                 }
             }
         }
     }
 }
 
-fn any_outcome() -> impl Strategy<Value = Result<u8, Answer>> {
+fn any_outcome() -> impl Strategy<Value = Result<u8, Reply>> {
     prop_oneof![
         any::<u8>().prop_map(Ok),
-        Just(Err(Answer::Busy)),
-        (0u64..9).prop_map(|ms| Err(Answer::BusyFor(ms))),
-        Just(Err(Answer::NotFound)),
+        Just(Err(Reply::Busy)),
+        (0u64..9).prop_map(|ms| Err(Reply::BusyFor(ms))),
+        Just(Err(Reply::NotFound)),
     ]
 }
 

@@ -36,19 +36,19 @@ fn exhausted<E>(attempts: u32, last: Failure<E>) -> Failure<E> {
 
 /// An error of a service, and what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum Reply {
     Busy,
     BusyFor(u64),
     Gone,
     NotFound,
 }
 
-fn classify(answer: &Answer) -> Class {
-    match answer {
-        Answer::Busy => Class::Retry,
-        Answer::BusyFor(span_ms) => Class::RetryAfter(ms(*span_ms)),
-        Answer::Gone => Class::Permanent,
-        Answer::NotFound => Class::Ignore,
+fn classify(reply: &Reply) -> Class {
+    match reply {
+        Reply::Busy => Class::Retry,
+        Reply::BusyFor(span_ms) => Class::RetryAfter(ms(*span_ms)),
+        Reply::Gone => Class::Permanent,
+        Reply::NotFound => Class::Ignore,
     }
 }
 
@@ -64,13 +64,13 @@ fn handles_can_be_kept_anywhere_and_calls_can_be_spawned() {
     let hedge = Hedge::new(&HedgeSettings::default()).expect("valid");
     let timeout = Timeout::total(ms(1)).expect("valid");
     let bulkhead = LocalBulkhead::new("orders", 1, 1).expect("valid");
-    let fallback = Fallback::<u8, Answer>::value(1);
+    let fallback = Fallback::<u8, Reply>::value(1);
     is_handle(&retry);
     is_handle(&hedge);
     is_handle(&timeout);
     is_handle(&bulkhead);
     is_handle(&fallback);
-    let call = || async { Ok::<u8, Answer>(1) };
+    let call = || async { Ok::<u8, Reply>(1) };
     is_send(
         fallback
             .around(|| timeout.around(|| retry.around(classify, || hedge.around(classify, || bulkhead.call(call))))),

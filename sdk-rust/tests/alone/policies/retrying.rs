@@ -2,37 +2,37 @@
 
 use super::*;
 
-fn any_answer() -> impl Strategy<Value = Result<u8, Answer>> {
+fn any_reply() -> impl Strategy<Value = Result<u8, Reply>> {
     prop_oneof![
         1 => any::<u8>().prop_map(Ok),
-        6 => Just(Err(Answer::Busy)),
-        3 => (0u64..70_000).prop_map(|ms| Err(Answer::BusyFor(ms))),
-        1 => Just(Err(Answer::Gone)),
-        1 => Just(Err(Answer::NotFound)),
+        6 => Just(Err(Reply::Busy)),
+        3 => (0u64..70_000).prop_map(|ms| Err(Reply::BusyFor(ms))),
+        1 => Just(Err(Reply::Gone)),
+        1 => Just(Err(Reply::NotFound)),
     ]
 }
 
-/// What should come of `answers`: the outcome, after how many attempts, after how long.
-fn model(settings: &RetrySettings, answers: &[Result<u8, Answer>]) -> (Result<u8, Failure<Answer>>, u32, Duration) {
+/// What should come of `results`: the outcome, after how many attempts, after how long.
+fn model(settings: &RetrySettings, replies: &[Result<u8, Reply>]) -> (Result<u8, Failure<Reply>>, u32, Duration) {
     let mut waited = Duration::ZERO;
     for attempt in 1.. {
-        let answer = match answers[(attempt as usize - 1) % answers.len()] {
+        let reply = match replies[(attempt as usize - 1) % replies.len()] {
             Ok(value) => return (Ok(value), attempt, waited),
-            Err(answer) => answer,
+            Err(reply) => reply,
         };
         let over = |failure| (Err(failure), attempt, waited);
-        let asked = match answer {
-            Answer::Gone | Answer::NotFound => return over(Failure::Inner(answer)),
-            Answer::Busy => Duration::ZERO,
-            Answer::BusyFor(span_ms) => ms(span_ms),
+        let asked = match reply {
+            Reply::Gone | Reply::NotFound => return over(Failure::Inner(reply)),
+            Reply::Busy => Duration::ZERO,
+            Reply::BusyFor(span_ms) => ms(span_ms),
         };
         if settings.max_attempts == 1 {
-            return over(Failure::Inner(answer));
+            return over(Failure::Inner(reply));
         }
         let delay = settings.backoff().nominal(attempt - 1).max(asked);
         let is_late = settings.max_elapsed.is_some_and(|most| waited + delay >= most);
         if attempt == settings.max_attempts || asked > settings.retry_after_max || is_late {
-            return over(exhausted(attempt, Failure::Inner(answer)));
+            return over(exhausted(attempt, Failure::Inner(reply)));
         }
         waited += delay;
     }
@@ -43,8 +43,8 @@ proptest! {
     #![proptest_config(seed::config())]
 
     #[test]
-    fn any_series_of_answers_ends_as_promised_after_the_promised_attempts_and_time(
-        answers in prop::collection::vec(any_answer(), 1..12),
+    fn any_replies_end_after_the_promised_attempts_and_time(
+        replies in prop::collection::vec(any_reply(), 1..12),
         max_attempts in 1u32..=15,
         max_elapsed in prop::option::of(1u64..100_000),
     ) {
@@ -54,9 +54,9 @@ proptest! {
         let (began, mut attempts) = (clock.now(), 0u32);
         let outcome = drive(&clock, retry.call(classify, || {
             attempts += 1;
-            ready(answers[(attempts as usize - 1) % answers.len()])
+            ready(replies[(attempts as usize - 1) % replies.len()])
         }));
-        let expected = model(&settings, &answers);
+        let expected = model(&settings, &replies);
         prop_assert_eq!((outcome, attempts, clock.now() - began), expected);
     }
 
@@ -94,12 +94,12 @@ proptest! {
 }
 
 #[test]
-fn an_open_circuit_is_asked_once_and_returned_as_it_is() {
+fn an_open_circuit_is_asked_once_and_returned_unchanged() {
     let clock = Clock::driven();
     let retry = Retry::new(&plain_retry(10)).expect("valid").with_clock(clock.clone());
     let open = Failure::Resil(Error::CircuitOpen { name: "orders".into(), retry_after: Some(ms(1)) });
     let mut asked = 0;
-    let outcome: Result<(), Failure<Answer>> = drive(
+    let outcome: Result<(), Failure<Reply>> = drive(
         &clock,
         retry.around(retry_all, || {
             asked += 1;
@@ -110,19 +110,19 @@ fn an_open_circuit_is_asked_once_and_returned_as_it_is() {
 }
 
 #[test]
-fn a_refusal_is_retried_when_it_says_and_the_policies_own_words_need_no_classifier() {
+fn a_refusal_is_retried_when_it_says_without_classifier() {
     let clock = Clock::driven();
     let retry = Retry::new(&plain_retry(2)).expect("valid").with_clock(clock.clone());
     let limited = Failure::Resil(Error::RateLimitExceeded { name: "orders".into(), retry_after: Some(ms(700)) });
-    let mut answers = [Err(limited), Ok(())].into_iter();
+    let mut replies = [Err(limited), Ok(())].into_iter();
     let began = clock.now();
-    let outcome: Result<(), Failure<Answer>> =
-        drive(&clock, retry.around(retry_none, || ready(answers.next().expect("two attempts"))));
+    let outcome: Result<(), Failure<Reply>> =
+        drive(&clock, retry.around(retry_none, || ready(replies.next().expect("two attempts"))));
     assert_eq!((outcome, clock.now() - began), (Ok(()), ms(700)));
 }
 
 #[test]
-fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it() {
+fn an_empty_budget_ends_retries_also_for_a_crowd() {
     let clock = Clock::driven();
     let budget = BudgetSettings { min_per_second: 1, percent: 0, ..BudgetSettings::default() };
     let budget = Budget::with_clock(&budget, clock.clone()).expect("valid");
@@ -142,7 +142,7 @@ fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it()
 }
 
 #[test]
-fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_static() {
+fn an_attempt_is_dropped_before_its_delay() {
     let clock = Clock::driven();
     let retry = Retry::new(&plain_retry(3)).expect("valid").with_clock(clock.clone());
     let held = Rc::new(());
@@ -166,23 +166,22 @@ fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_stati
 fn a_kept_classifier_serves_many_calls() {
     let clock = Clock::driven();
     let retry = Retry::new(&plain_retry(2)).expect("valid").with_clock(clock.clone());
-    let kept: Box<dyn Fn(&Answer) -> Class> = Box::new(classify);
+    let kept: Box<dyn Fn(&Reply) -> Class> = Box::new(classify);
     for _ in 0..2 {
-        let outcome: Result<(), _> = drive(&clock, retry.call(&kept, || ready(Err(Answer::Busy))));
-        assert_eq!(outcome, Err(exhausted(2, Failure::Inner(Answer::Busy))));
+        let outcome: Result<(), _> = drive(&clock, retry.call(&kept, || ready(Err(Reply::Busy))));
+        assert_eq!(outcome, Err(exhausted(2, Failure::Inner(Reply::Busy))));
     }
 }
 
 #[test]
 fn with_reraise_the_last_failure_comes_as_it_is() {
     let clock = Clock::driven();
-    for (reraise, wanted) in [(false, exhausted(3, Failure::Inner(Answer::Busy))), (true, Failure::Inner(Answer::Busy))]
-    {
+    for (reraise, wanted) in [(false, exhausted(3, Failure::Inner(Reply::Busy))), (true, Failure::Inner(Reply::Busy))] {
         let settings = RetrySettings { reraise, ..plain_retry(3) };
         let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone());
-        let failure = drive(&clock, retry.call(classify, || ready(Err::<u8, _>(Answer::Busy)))).expect_err("it fails");
+        let failure = drive(&clock, retry.call(classify, || ready(Err::<u8, _>(Reply::Busy)))).expect_err("it fails");
         assert_eq!(failure, wanted);
-        assert_eq!(failure.into_inner(), Some(Answer::Busy), "to be had either way");
+        assert_eq!(failure.into_inner(), Some(Reply::Busy), "to be had either way");
     }
     let settings: RetrySettings = serde_json::from_str(r#"{"reraise": true}"#).expect("settings");
     assert!(settings.reraise);

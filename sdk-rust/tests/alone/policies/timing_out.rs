@@ -23,7 +23,7 @@ proptest! {
 
     // Property 9: the timeout of an operation beats the one for all.
     #[test]
-    fn what_an_operation_asks_for_beats_what_is_said_for_all(
+    fn an_operations_timeout_beats_the_general_one(
         operation in prop::option::of(1u64..1_000), global in prop::option::of(1u64..1_000),
     ) {
         let of = |after: Option<u64>| TimeoutSettings { attempt: after.map(ms), total: after.map(ms) };
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn only_more_than_nothing_and_at_most_five_minutes_is_a_timeout(us in 0u64..1_000_000_000) {
+    fn a_timeout_is_positive_and_at_most_five_minutes(us in 0u64..1_000_000_000) {
         let after = Duration::from_micros(us);
         let is_valid = !after.is_zero() && after <= MAX_TIMEOUT;
         for (field, made) in [("timeout.attempt", Timeout::attempt(after)), ("timeout.total", Timeout::total(after))] {
@@ -47,7 +47,7 @@ proptest! {
 }
 
 #[test]
-fn the_call_is_dropped_when_it_fires_not_when_the_caller_looks_away() {
+fn the_call_is_dropped_exactly_when_its_timeout_fires() {
     let clock = Clock::driven();
     let timeout = Timeout::attempt(ms(10)).expect("valid").with_clock(clock.clone());
     let held = Rc::new(());
@@ -68,7 +68,7 @@ fn the_call_is_dropped_when_it_fires_not_when_the_caller_looks_away() {
 }
 
 #[test]
-fn a_call_that_is_ready_needs_no_timer_and_no_runtime() {
+fn a_ready_call_needs_no_timer_and_no_runtime() {
     let timeout = Timeout::attempt(ms(10)).expect("valid");
     assert_eq!(poll_now(pin!(timeout.call(|| ready(Ok::<_, ()>(1))))), Poll::Ready(Ok(1)));
 }
@@ -87,7 +87,7 @@ async fn it_fires_within_the_slack_on_the_runtimes_own_timers() {
 
 /// On the machine's time: a runtime that is busy does not advance a paused one.
 #[test]
-fn a_call_that_always_uses_up_its_tasks_budget_is_cut_off_all_the_same() {
+fn a_call_that_uses_its_tasks_budget_is_cut() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -117,13 +117,13 @@ fn around_and_inside_of_retry_the_failures_do_not_nest() {
     let attempts = Cell::new(0);
     let slow = || {
         attempts.set(attempts.get() + 1);
-        pending::<Result<(), Answer>>()
+        pending::<Result<(), Reply>>()
     };
     let late = |after| Failure::Resil(Error::Timeout { after });
-    let outcome: Result<(), Failure<Answer>> =
+    let outcome: Result<(), Failure<Reply>> =
         drive(&clock, total.around(|| retry.around(classify, || attempt.call(slow))));
     // 50, 100 of delay, 50, 200 of delay: the third attempt would end at 450.
     assert_eq!((outcome, attempts.get()), (Err(late(ms(400))), 3));
-    let outcome: Result<(), Failure<Answer>> = drive(&clock, retry.around(classify, || attempt.call(slow)));
+    let outcome: Result<(), Failure<Reply>> = drive(&clock, retry.around(classify, || attempt.call(slow)));
     assert_eq!(outcome, Err(exhausted(3, late(ms(50)))));
 }

@@ -13,17 +13,17 @@ impl Events {
         let mut connection = server.connect();
         let subscribe = redis::cmd("SUBSCRIBE").arg("resil:events").get_packed_command();
         connection.send_packed_command(&subscribe).expect("the connection is open");
-        connection.recv_response().expect("the server answers");
+        connection.recv_response().expect("the server replies");
         Self(connection)
     }
 
-    /// All events of breakers since the last time. What the server sent before it answers a PING arrives before that.
+    /// All events of breakers since the last time. What the server sent before it replies to a PING arrives before that.
     fn heard(&mut self) -> Vec<Json> {
         let ping = redis::cmd("PING").get_packed_command();
         self.0.send_packed_command(&ping).expect("the connection is open");
         let mut events = Vec::new();
         loop {
-            let reply = self.0.recv_response().expect("the server answers");
+            let reply = self.0.recv_response().expect("the server replies");
             let words: Vec<Vec<u8>> = redis::from_redis_value(reply).expect("a subscriber hears words");
             let [_, _, message] = words.as_slice() else { return events };
             let event: Json = serde_json::from_slice(message).expect("an event is JSON");
@@ -35,7 +35,7 @@ impl Events {
 }
 
 #[test]
-fn failures_in_three_languages_trip_a_breaker_once_and_then_none_of_them_calls() {
+fn failures_in_three_languages_trip_one_breaker_once() {
     let mut fleet = Fleet::of_each(2);
     let mut events = Events::of(&fleet.server);
     let ask = json!({ "do": "breaker", "name": "bank", "consecutive": 7 });

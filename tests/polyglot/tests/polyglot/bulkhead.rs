@@ -13,7 +13,7 @@ const ROUNDS: usize = 24;
 const LINGER: Duration = Duration::from_millis(3);
 
 #[test]
-fn no_more_than_max_are_inside_in_all_languages_together_and_all_places_are_used() {
+fn all_languages_together_use_exactly_the_permits() {
     let mut chance = seeded_chance();
     let mut fleet = Fleet::of_each(2);
     let ask = json!({ "do": "bulkhead", "name": "reports", "max": MAX });

@@ -31,7 +31,7 @@ pub struct Tag(u64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
-    /// With what it was told: a fence, an attempt.
+    /// With what it heard: a fence, an attempt.
     Inside(Tag, Json),
     /// With the value it got.
     Done(Tag, Json),

@@ -12,7 +12,7 @@ fn pairs() -> impl Iterator<Item = (Language, Language)> {
     LANGUAGES.into_iter().zip(LANGUAGES.into_iter().cycle().skip(1))
 }
 
-/// One is inside and is killed; then the other comes inside. How long that took, what it was told, and its tag.
+/// One is inside and is killed; then the other comes inside. How long that took, what it heard, and its tag.
 fn handed_over(fleet: &mut Fleet, ask: &Json, is_in_line: impl Fn(&Fleet)) -> (Duration, Json, Tag) {
     let (victim, heir) = (0, 1);
     let holding = fleet.ask(victim, ask);
@@ -31,7 +31,7 @@ fn finish(fleet: &mut Fleet, tag: Tag, value: &Json) {
 }
 
 #[test]
-fn a_lock_of_a_killed_process_is_handed_on_long_before_its_lease_ends() {
+fn a_killed_processs_lock_is_handed_on_early() {
     for (victim, heir) in pairs() {
         let mut fleet = Fleet::of(vec![victim, heir]);
         let ask = json!({ "do": "lock", "name": "stock" });
@@ -44,7 +44,7 @@ fn a_lock_of_a_killed_process_is_handed_on_long_before_its_lease_ends() {
 }
 
 #[test]
-fn a_place_of_a_killed_process_is_free_again_long_before_its_lease_ends() {
+fn a_killed_processs_permit_is_free_early() {
     for (victim, heir) in pairs() {
         let mut fleet = Fleet::of(vec![victim, heir]);
         let ask = json!({ "do": "bulkhead", "name": "reports", "max": 1 });
@@ -56,7 +56,7 @@ fn a_place_of_a_killed_process_is_free_again_long_before_its_lease_ends() {
 }
 
 #[test]
-fn a_load_of_a_killed_process_is_taken_over_by_one_who_waits_for_it() {
+fn a_killed_processs_load_is_taken_by_a_waiter() {
     for (victim, heir) in pairs() {
         let mut fleet = Fleet::of(vec![victim, heir]);
         let ask = json!({ "do": "cached", "name": "user", "key": "1", "codec": "json" });
@@ -68,7 +68,7 @@ fn a_load_of_a_killed_process_is_taken_over_by_one_who_waits_for_it() {
 }
 
 #[test]
-fn a_run_of_a_killed_process_is_taken_over_by_one_who_is_told_so() {
+fn a_killed_processs_run_is_taken_by_a_knowing_waiter() {
     for (victim, heir) in pairs() {
         let mut fleet = Fleet::of(vec![victim, heir]);
         let ask = json!({ "do": "idempotent", "name": "pay", "key": "1", "codec": "json", "lease_ms": 500 });

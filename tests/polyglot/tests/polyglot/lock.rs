@@ -37,23 +37,23 @@ fn serve_all(fleet: &mut Fleet, waiting: usize, mut next: impl FnMut(&mut Fleet,
 }
 
 #[test]
-fn a_lock_goes_round_in_the_order_in_which_processes_of_all_languages_asked() {
+fn a_lock_goes_round_in_order_across_languages() {
     let mut chance = seeded_chance();
     let mut fleet = Fleet::of_each(2);
     for _ in 0..5 {
         let mut order: Vec<usize> = (0..fleet.size()).collect();
         chance.shuffle(&mut order);
-        let mut line = Vec::new();
+        let mut queue = Vec::new();
         for (ahead, &worker) in order.iter().enumerate() {
-            line.push(fleet.ask(worker, &json!({ "do": "lock", "name": "stock" })));
-            // Each stands in line before the next one asks: this is the order in which the server saw them.
+            queue.push(fleet.ask(worker, &json!({ "do": "lock", "name": "stock" })));
+            // Each stands in the queue before the next one asks: this is the order in which the server saw them.
             match ahead {
                 0 => fleet.until_info("RES.LOCK", KEY, "holders_total", 1),
                 _ => fleet.until_info("RES.LOCK", KEY, "waiters_total", i64::try_from(ahead).unwrap()),
             }
         }
-        let waiting = line.len();
-        assert_eq!(serve_all(&mut fleet, waiting, |_, _| 0), line);
+        let waiting = queue.len();
+        assert_eq!(serve_all(&mut fleet, waiting, |_, _| 0), queue);
     }
 }
 
@@ -78,7 +78,7 @@ fn never_are_two_inside_however_hard_all_languages_push() {
     assert_eq!(order.len(), ROUNDS * size);
 }
 
-/// What the server was told, in its order: who began to wait, and who let go.
+/// What the server heard, in its order: who began to wait, and who let go.
 fn seen_by_monitor(lines: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut waited, mut released) = (Vec::new(), Vec::new());
     for line in lines {
@@ -92,9 +92,9 @@ fn seen_by_monitor(lines: &[String]) -> (Vec<String>, Vec<String>) {
     (waited, released)
 }
 
-/// The judge knows neither the SDKs nor the module's queue: it only reads what the server was told, and when.
+/// The judge knows neither the SDKs nor the module's queue: it only reads what the server heard, and when.
 #[test]
-fn a_fleet_of_all_languages_is_served_in_the_order_of_arrival_at_the_server() {
+fn a_mixed_fleet_is_served_in_order_of_arrival() {
     const PROCESSES: usize = 8;
     const CALLERS: usize = 50;
     let mut chance = seeded_chance();

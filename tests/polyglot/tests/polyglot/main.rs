@@ -3,7 +3,7 @@
 //! The workers (see `src/main.rs`) say when they are inside, and stay until the test gives them the word. The test hears
 //! one message after the other, so what it sees inside at once was inside at once.
 //!
-//! Answers over HTTP have programs of their own, the shops (see `src/shop.rs`).
+//! Replies over HTTP have programs of their own, the shops (see `src/shop.rs`).
 //!
 //! Needs the packages in place: `scripts/python place` and `scripts/node place`, which `make test` does before.
 
@@ -11,7 +11,7 @@ mod breaker;
 mod bulkhead;
 mod dead_letters;
 mod fleet;
-mod kept_answers;
+mod kept_replies;
 mod killed;
 mod lock;
 mod operator;

@@ -1,6 +1,6 @@
 //! One queue for a whole fleet: priorities first, then the order of arrival, and never more than may wait.
 //!
-//! The judge knows neither the SDKs nor the module's queue. It reads what the server was told, and when, and plays it on a
+//! The judge knows neither the SDKs nor the module's queue. It reads what the server heard, and when, and plays it on a
 //! model of its own: one holder, an ordered list, a bound.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const PROCESSES: usize = 8;
 const CALLERS: usize = 50;
 const QUEUE: usize = 40;
 
-/// What has to come of what the server was told.
+/// What has to come of what the server heard.
 #[derive(Default)]
 struct Judge {
     holder: Option<String>,
@@ -72,7 +72,7 @@ impl Judge {
 }
 
 #[test]
-fn a_fleet_is_served_by_priority_and_its_queue_has_an_exact_bound() {
+fn a_fleet_is_served_by_priority_within_its_bound() {
     let mut chance = seeded_chance();
     let mut fleet = Fleet::of(LANGUAGES.into_iter().cycle().take(PROCESSES).collect());
     // The judge has no clock, so nobody grows older.

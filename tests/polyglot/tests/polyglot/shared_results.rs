@@ -115,12 +115,12 @@ fn all_get_the_same_from_any_worker(kind: &Kind) {
 }
 
 #[test]
-fn one_process_loads_and_the_others_get_its_bytes_in_every_language() {
+fn one_process_loads_and_every_language_gets_its_bytes() {
     all_get_the_same_from_any_worker(&LOAD);
 }
 
 #[test]
-fn one_process_runs_and_the_others_get_its_result_in_every_language() {
+fn one_process_runs_and_every_language_gets_its_result() {
     all_get_the_same_from_any_worker(&RUN);
 }
 

@@ -13,7 +13,7 @@ use crate::worker::{LANGUAGES, Language, command};
 /// For whatever has to happen; nothing in these tests takes a tenth of it.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What a server adds to every answer by itself, no matter which handler made it.
+/// What a server adds to every response by itself, no matter which handler made it.
 const OF_THE_SERVER: [&str; 5] = ["connection", "content-length", "date", "keep-alive", "server"];
 
 pub struct Shops {
@@ -47,7 +47,7 @@ pub struct Order<'a> {
 pub type Header = (String, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct Reply {
     pub status: u16,
     pub is_replayed: bool,
     /// In order of their names, but for those that a server adds.
@@ -55,7 +55,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Reply {
     pub fn header(&self, name: &str) -> Option<String> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
@@ -90,11 +90,11 @@ impl Shop {
 
     /// How many orders it has made.
     pub fn made(&self) -> usize {
-        let answer = self.exchange(b"GET /made HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
-        String::from_utf8_lossy(&answer.body).parse().expect("a number of orders")
+        let reply = self.exchange(b"GET /made HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
+        String::from_utf8_lossy(&reply.body).parse().expect("a number of orders")
     }
 
-    pub fn ask(&self, order: &Order<'_>) -> Answer {
+    pub fn ask(&self, order: &Order<'_>) -> Reply {
         let Order { key, target, status, body } = order;
         let mut head = format!("POST {target} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\nx-user: ann\r\n");
         if !key.is_empty() {
@@ -107,13 +107,13 @@ impl Shop {
         self.exchange(&[head.as_bytes(), body].concat())
     }
 
-    fn exchange(&self, request: &[u8]) -> Answer {
+    fn exchange(&self, request: &[u8]) -> Reply {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the shop is open");
         stream.set_read_timeout(Some(BOUND)).expect("a socket has timeouts");
         stream.write_all(request).expect("the shop listens");
         let mut said = Vec::new();
         stream.read_to_end(&mut said).unwrap_or_else(|error| panic!("{:?} does not end: {error}", self.language));
-        read(&said).unwrap_or_else(|| panic!("{:?}: no answer: {}", self.language, String::from_utf8_lossy(&said)))
+        read(&said).unwrap_or_else(|| panic!("{:?}: no response: {}", self.language, String::from_utf8_lossy(&said)))
     }
 }
 
@@ -124,7 +124,7 @@ impl Drop for Shop {
     }
 }
 
-fn read(said: &[u8]) -> Option<Answer> {
+fn read(said: &[u8]) -> Option<Reply> {
     let end = said.windows(4).position(|four| four == b"\r\n\r\n")?;
     let (head, body) = (&said[..end], &said[end + 4..]);
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -142,5 +142,5 @@ fn read(said: &[u8]) -> Option<Answer> {
     headers.retain(|(name, _)| !OF_THE_SERVER.contains(&name.as_str()) && name != "idempotency-replayed");
     // Only the order among those of one name means something.
     headers.sort_by(|one, other| one.0.cmp(&other.0));
-    is_whole.then(|| Answer { status, is_replayed, headers, body: body.to_vec() })
+    is_whole.then(|| Reply { status, is_replayed, headers, body: body.to_vec() })
 }

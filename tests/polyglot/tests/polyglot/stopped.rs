@@ -103,7 +103,7 @@ impl Scene {
         self.words();
     }
 
-    /// Those whose time inside is over are told to go, and from then on others may be inside.
+    /// Those whose time inside is over are asked to go, and from then on others may be inside.
     fn words(&mut self) {
         let now = Instant::now();
         let fleet = &mut self.fleet;
@@ -147,7 +147,7 @@ impl Scene {
 }
 
 #[test]
-fn waits_of_processes_that_are_stopped_or_killed_end_once_and_no_grant_is_lost() {
+fn waits_of_stopped_or_killed_processes_lose_no_grant() {
     let chance = seeded_chance();
     let fleet = Fleet::of_each(2);
     let processes = (0..fleet.size()).map(|_| Process { state: State::Runs, went_on: None }).collect();

@@ -120,7 +120,7 @@ impl Known {
     }
 }
 
-/// Calls on a connection of its own, and leaves it time to get in line.
+/// Calls on a connection of its own, and leaves it time to get into the queue.
 fn wait_elsewhere(server: &Server, call: &str) -> JoinHandle<RedisResult<Value>> {
     let mut connection = server.connect();
     let words: Vec<String> = call.split(' ').map(str::to_owned).collect();
@@ -207,7 +207,7 @@ fn indented(line: &str) -> String {
     cut(&format!("      {line}"))
 }
 
-/// At most [`WIDTH`] characters of a line.
+/// At most [`WIDTH`] characters of a queue.
 fn cut(line: &str) -> String {
     if line.chars().count() <= WIDTH {
         return line.to_owned();

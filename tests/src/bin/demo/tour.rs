@@ -34,7 +34,7 @@ pub const TOUR: &[(&str, &str, &[&str])] = &[
     ),
     ("One per minute; the first is free at once.", "RES.GCRA mail:7 1 1m", &LIMIT),
     (
-        "A place in line instead of a denial: taken now, to be used after the wait.",
+        "A position in the queue instead of a denial: taken now, to be used after the wait.",
         "RES.GCRA mail:7 1 1m RESERVE 5m",
         &["granted: the cell is ours", LIMIT[1], LIMIT[2], "retry_after_ms: wait this long before using it", LIMIT[4]],
     ),
@@ -198,7 +198,7 @@ pub const TOUR: &[(&str, &str, &[&str])] = &[
     ),
     ("It lets go ...", "RES.LOCK RELEASE orders worker-1", &["released", "held_ms"]),
     (
-        "... and that moment worker-2 has its answer.",
+        "... and that moment worker-2 has its reply.",
         "&",
         &["granted", "fence: above the former", "lease_ms", "waited_ms: pushed, not polled"],
     ),
@@ -213,7 +213,7 @@ pub const TOUR: &[(&str, &str, &[&str])] = &[
         &["bound: how many", "lost since the last one"],
     ),
     (
-        "An operator ends a holding by hand; the holder is told on resil:lost:worker-2.",
+        "An operator ends a holding by hand; the holder is notified on resil:lost:worker-2.",
         "RES.LOCK BREAK orders ACTOR ana REASON stuck",
         &["broken: how many held it"],
     ),
@@ -249,7 +249,7 @@ pub const TOUR: &[(&str, &str, &[&str])] = &[
     ("... and job-4 is in.", "&", &["granted", "active", "queued", "lease_ms", "waited_ms"]),
     ("# Idempotency", "", &[]),
     (
-        "A payment, told twice. The first one may do the work.",
+        "A payment, sent twice. The first one may do the work.",
         "RES.IDEMP BEGIN pay:42 try-1 30s FINGERPRINT 9f2c",
         &["run", "fence", "attempt: above 1 an earlier one may have had its effect", "waited_ms"],
     ),

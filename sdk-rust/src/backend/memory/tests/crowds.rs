@@ -12,8 +12,8 @@ async fn ten_thousand_tasks_take_turns_on_one_lock() {
     for number in 0..10_000 {
         let (memory, inside, turns) = (Arc::clone(&memory), Arc::clone(&inside), Arc::clone(&turns));
         tasks.spawn(async move {
-            let answer = waits(&memory, &format!("RES.LOCK ACQUIRE l w{number} 1h WAIT 5m")).await.expect("an answer");
-            let fence = fence_of(&answer);
+            let granted = waits(&memory, &format!("RES.LOCK ACQUIRE l w{number} 1h WAIT 5m")).await.expect("a reply");
+            let fence = fence_of(&granted);
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "alone");
             assert!(turns.fetch_max(fence, SeqCst) < fence, "fences grow");
             inside.fetch_sub(1, SeqCst);
@@ -34,7 +34,7 @@ async fn ten_thousand_tasks_take_turns_on_one_lock() {
 async fn two_writers_are_never_inside_whatever_is_dropped_when() {
     let memory = Arc::new(Memory::new(Clock::system()));
     let until = tokio::time::Instant::now() + Duration::from_secs(3);
-    // The owner of each fence that is told: a caller that is told holds it by the store's own account.
+    // The owner of each fence that is reported: the caller that gets it holds it by the store's own account.
     let (writers, readers) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let grants = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -49,8 +49,8 @@ async fn two_writers_are_never_inside_whatever_is_dropped_when() {
                 let (owner, shared) = (format!("w{number}.{round}"), if reads { " SHARED" } else { "" });
                 let asked = waits(&memory, &format!("RES.LOCK ACQUIRE l{key} {owner} 1m WAIT 5s{shared}"));
                 let patience = Duration::from_micros(rand::random_range(0..2_000));
-                let Ok(answer) = tokio::time::timeout(patience, asked).await else { continue };
-                fence_of(&answer.expect("no error"));
+                let Ok(granted) = tokio::time::timeout(patience, asked).await else { continue };
+                fence_of(&granted.expect("no error"));
                 if key == 0 {
                     let (own, other) = if reads { (&readers, &writers) } else { (&writers, &readers) };
                     let before = own.fetch_add(1, SeqCst);

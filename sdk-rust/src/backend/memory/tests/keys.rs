@@ -5,7 +5,7 @@ use resil_core::Instant;
 use super::*;
 
 #[test]
-fn a_key_of_another_kind_is_refused_as_on_a_server() {
+fn another_kind_of_key_is_refused_as_on_servers() {
     let (memory, _clock) = driven();
     call(&memory, "RES.LOCK ACQUIRE k a 10s").expect("free");
     for text in ["RES.GCRA k 1 1s", "RES.BULKHEAD ENTER k a 1 1s", "RES.BREAKER ADMIT k", "RES.SFLIGHT GET k"] {
@@ -62,7 +62,7 @@ fn a_million_keys_that_are_used_once_do_not_stay() {
 }
 
 #[test]
-fn a_store_with_a_name_is_shared_and_one_without_is_not() {
+fn a_store_is_shared_if_and_only_if_named() {
     let clock = Clock::driven();
     let (one, other) = (Memory::named("shared", clock.clone()), Memory::named("shared", clock.clone()));
     call(&one, "RES.LOCK ACQUIRE k a 10s").expect("free");
@@ -84,17 +84,20 @@ fn what_a_server_refuses_is_refused_with_its_sentence() {
         fence: None,
         bind: Default::default(),
     };
-    let told = |command: Command<'_>| memory.call(&command).expect_err("refused").to_string();
-    assert_eq!(told(Command::LockRenew(renew(&long, lease).into())), "owner must have from 1 to 512 bytes, got 2000");
+    let reported = |command: Command<'_>| memory.call(&command).expect_err("refused").to_string();
+    assert_eq!(
+        reported(Command::LockRenew(renew(&long, lease).into())),
+        "owner must have from 1 to 512 bytes, got 2000"
+    );
     let hours = resil_core::Span::from_days(2);
     assert!(
-        told(Command::LockRenew(renew(b"a", hours).into())).starts_with("lease must be a duration from 10ms to 1d")
+        reported(Command::LockRenew(renew(b"a", hours).into())).starts_with("lease must be a duration from 10ms to 1d")
     );
     let limits = [&b"a"[..], b"a"]
         .into_iter()
         .map(|key| (key, resil_core::rate_limit::Quota::new(1, lease, 1).expect("a quota")))
         .collect();
-    assert_eq!(told(Command::Mgcra(resil_wire::mgcra::Mgcra { cost: 1, limits })), "key 'a' is named twice");
+    assert_eq!(reported(Command::Mgcra(resil_wire::mgcra::Mgcra { cost: 1, limits })), "key 'a' is named twice");
 }
 
 #[test]
@@ -106,12 +109,12 @@ fn a_heartbeat_has_nothing_to_say() {
 }
 
 #[test]
-fn what_is_played_at_given_instants_is_not_forgotten_by_the_clock() {
+fn the_clock_forgets_nothing_played_at_given_instants() {
     let (memory, _clock) = driven();
     let at = |ms: i64| Instant::from_us(1_700_000_000_000_000 + ms * 1_000);
     let taken = |key: usize, ms| {
         let words = words(&format!("RES.GCRA k{key} 1 1h"));
-        with_command(&words, |command| memory.call_at(command, at(ms))).map(|answer| shown(&answer)).expect("valid")
+        with_command(&words, |command| memory.call_at(command, at(ms))).map(|reply| shown(&reply)).expect("valid")
     };
     // Enough keys and calls that every shard would be swept many times.
     for key in 0..2_000 {

@@ -2,7 +2,7 @@
 
 mod crowds;
 mod keys;
-mod lines;
+mod queues;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::Memory;
 use crate::clock::Clock;
 use crate::error::Error;
 
-type Answering = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
+type Replying = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
 /// A command as words with spaces between them.
 fn words(text: &str) -> Vec<Vec<u8>> {
@@ -35,10 +35,10 @@ fn call(memory: &Memory, text: &str) -> Result<Reply, Error> {
 
 /// The reply in short, as `redis-cli` would show it on one line.
 fn reply(memory: &Memory, text: &str) -> String {
-    call(memory, text).map_or_else(|error| error.to_string(), |answer| shown(&answer))
+    call(memory, text).map_or_else(|error| error.to_string(), |reply| shown(&reply))
 }
 
-fn shown(answer: &Reply) -> String {
+fn shown(reply: &Reply) -> String {
     fn show(value: &Value) -> String {
         match value {
             Value::Integer(number) => number.to_string(),
@@ -52,11 +52,11 @@ fn shown(answer: &Reply) -> String {
                 .join(" "),
         }
     }
-    show(&Value::written(|sink| answer.write(sink)))
+    show(&Value::written(|sink| reply.write(sink)))
 }
 
 /// A call that waits.
-fn waits(memory: &Arc<Memory>, text: &str) -> Answering {
+fn waits(memory: &Arc<Memory>, text: &str) -> Replying {
     let (memory, words) = (Arc::clone(memory), words(text));
     Box::pin(async move {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -66,24 +66,24 @@ fn waits(memory: &Arc<Memory>, text: &str) -> Answering {
 }
 
 /// Polls it until it waits in the queue.
-async fn in_line(memory: &Arc<Memory>, text: &str) -> Answering {
-    let mut answering = waits(memory, text);
-    assert!(is_pending(&mut answering).await, "it waits: {text}");
-    answering
+async fn queued(memory: &Arc<Memory>, text: &str) -> Replying {
+    let mut replying = waits(memory, text);
+    assert!(is_pending(&mut replying).await, "it waits: {text}");
+    replying
 }
 
-async fn is_pending(answering: &mut Answering) -> bool {
-    std::future::poll_fn(|context| std::task::Poll::Ready(answering.as_mut().poll(context).is_pending())).await
+async fn is_pending(replying: &mut Replying) -> bool {
+    std::future::poll_fn(|context| std::task::Poll::Ready(replying.as_mut().poll(context).is_pending())).await
 }
 
-/// The answer, which must come without the clock being driven on.
-async fn answered(answering: Answering) -> String {
-    let answer = tokio::time::timeout(Duration::from_secs(20), answering).await.expect("it is answered in time");
-    answer.map_or_else(|error| error.to_string(), |answer| shown(&answer))
+/// The reply, which must come without the clock being driven on.
+async fn answered(replying: Replying) -> String {
+    let reply = tokio::time::timeout(Duration::from_secs(20), replying).await.expect("it is answered in time");
+    reply.map_or_else(|error| error.to_string(), |reply| shown(&reply))
 }
 
-fn fence_of(answer: &Reply) -> u64 {
-    match answer {
+fn fence_of(reply: &Reply) -> u64 {
+    match reply {
         Reply::Acquired(Acquired::Granted { fence, .. }) => *fence,
         other => panic!("not granted: {other:?}"),
     }

@@ -8,7 +8,7 @@
 //!
 //! # Its price
 //! One comparison, where there is capacity. The first waiter holds the door, and it alone is woken when there is capacity; while there is a
-//! line the outbox counts as full for everybody else, so nobody overtakes it.
+//! queue the outbox counts as full for everybody else, so nobody overtakes it.
 
 use tokio::sync::{Mutex, Notify};
 
@@ -17,7 +17,7 @@ use super::{Answered, CallerGone, Connection, Pending, Prefix, Submissions};
 /// What a few thousand callers at once write, and far more than a connection takes at once.
 pub(super) const OUTBOX_MAX: usize = 4 << 20;
 
-/// Where the line is.
+/// Where the queue is.
 #[derive(Default)]
 pub(super) struct Capacity {
     door: Mutex<()>,

@@ -44,17 +44,17 @@ async fn answered(asked: PendingReply) -> Answered {
 }
 
 #[tokio::test]
-async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
+async fn each_question_gets_its_own_reply_whatever_comes_in_between() {
     let Scene { connection, mut peer, .. } = scene();
     let asked: Vec<_> = ["a", "b", "c"].map(|each| connection.ask_anyway(word(each))).into_iter().collect();
     expect(&mut peer, &[written("a"), written("b"), written("c")].concat()).await;
-    peer.write_all(b":1\r\n>1\r\n+news\r\n-READONLY x\r\n:3\r\n").await.unwrap();
-    let answers: Vec<_> = join_all(asked.into_iter().map(answered)).await;
-    assert_eq!(answers, [Ok(Value::Integer(1)), Err(Trouble::Demoted), Ok(Value::Integer(3))]);
+    peer.write_all(b":1\r\n>1\r\n+other\r\n-READONLY x\r\n:3\r\n").await.unwrap();
+    let replies: Vec<_> = join_all(asked.into_iter().map(answered)).await;
+    assert_eq!(replies, [Ok(Value::Integer(1)), Err(Trouble::Demoted), Ok(Value::Integer(3))]);
 }
 
 #[tokio::test]
-async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
+async fn a_caller_that_left_before_sending_sends_nothing() {
     let Scene { connection, mut peer, .. } = scene();
     // Nothing is sent before this task waits for something.
     let first = connection.ask_anyway(word("first"));
@@ -67,7 +67,7 @@ async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn a_question_that_must_be_sent_is_sent_although_its_caller_has_gone() {
+async fn a_required_question_is_sent_though_its_caller_left() {
     let Scene { connection, mut peer, .. } = scene();
     let first = connection.ask_anyway(word("first"));
     drop(connection.ask(CallerGone::Send, word("gone")).expect("there is capacity"));
@@ -80,7 +80,7 @@ async fn a_question_that_must_be_sent_is_sent_although_its_caller_has_gone() {
 }
 
 #[tokio::test]
-async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
+async fn the_reply_to_a_caller_that_left_reaches_nobody() {
     let Scene { connection, mut peer, .. } = scene();
     let gone = connection.ask_anyway(word("gone"));
     expect(&mut peer, &written("gone")).await;
@@ -92,7 +92,7 @@ async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
+async fn the_connections_end_notifies_everybody_and_rings_the_alarm() {
     for last_words in [&b""[..], b"$5\r\nhal", b"not the protocol", b":1\r\n:2\r\n:3\r\n"] {
         let Scene { connection, mut peer, alarm } = scene();
         let sent = [connection.ask_anyway(word("sent")), connection.ask_anyway(word("sent"))];
@@ -101,8 +101,8 @@ async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
         drop(peer);
         timeout(BOUND, alarm.notified()).await.expect("it rings");
         for asked in sent {
-            let answer = answered(asked).await;
-            assert!(matches!(answer, Err(Trouble::Gone(_)) | Ok(Value::Integer(_))), "{answer:?}");
+            let reply = answered(asked).await;
+            assert!(matches!(reply, Err(Trouble::Gone(_)) | Ok(Value::Integer(_))), "{reply:?}");
         }
         assert_eq!(answered(connection.ask_anyway(word("late"))).await, Err(Trouble::Gone(BROKE)));
     }
@@ -121,23 +121,23 @@ async fn the_connection_ends_with_the_last_handle() {
 }
 
 #[tokio::test]
-async fn questions_and_answers_larger_than_any_buffer_go_through_in_pieces() {
+async fn questions_and_replies_beyond_any_buffer_go_through() {
     let Scene { connection, mut peer, .. } = scene();
     let text = "x".repeat(3 << 20);
     let asked = [connection.ask_anyway(word(&text)), connection.ask_anyway(word("small"))];
     let question = [written(&text), written("small")].concat();
     expect(&mut peer, &question).await;
-    let answer = format!("${}\r\n{text}\r\n:7\r\n", text.len());
+    let reply = format!("${}\r\n{text}\r\n:7\r\n", text.len());
     let reading = async { join_all(asked.into_iter().map(answered)).await };
-    let (sent, answers) = tokio::join!(peer.write_all(answer.as_bytes()), reading);
+    let (sent, replies) = tokio::join!(peer.write_all(reply.as_bytes()), reading);
     sent.unwrap();
-    assert_eq!(answers, [Ok(Value::Text(text.into_bytes())), Ok(Value::Integer(7))]);
+    assert_eq!(replies, [Ok(Value::Text(text.into_bytes())), Ok(Value::Integer(7))]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
+async fn many_concurrent_tasks_get_their_own_replies() {
     let Scene { connection, mut peer, .. } = scene();
-    // Says everything back that it is told.
+    // Says everything back that it is notified.
     let echo = tokio::spawn(async move {
         let (mut bytes, mut buffer) = (Vec::new(), vec![0; 4_096]);
         while let Ok(count @ 1..) = peer.read(&mut buffer).await {
@@ -183,7 +183,7 @@ fn fill(connection: &Connection) -> (Vec<PendingReply>, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
+async fn callers_without_capacity_are_sent_in_turn() {
     let Scene { connection, mut peer, .. } = scene();
     let (early, bytes) = fill(&connection);
     let queued = ["a", "gone", "b"].map(|each| {
@@ -202,15 +202,15 @@ async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
     expect(&mut peer, &[written("a"), written("b")].concat()).await;
     let last = connection.ask(CallerGone::Forget, word("last")).expect("the line is gone");
     expect(&mut peer, &written("last")).await;
-    let answers: String = (0..early.len() + 3).map(|number| format!(":{number}\r\n")).collect();
-    peer.write_all(answers.as_bytes()).await.unwrap();
+    let replies: String = (0..early.len() + 3).map(|number| format!(":{number}\r\n")).collect();
+    peer.write_all(replies.as_bytes()).await.unwrap();
     let number = |number: usize| Ok(Value::Integer(number as i64));
     assert_eq!(timeout(BOUND, line).await.unwrap().unwrap(), (number(early.len()), number(early.len() + 1)));
     assert_eq!(answered(last).await, number(early.len() + 2));
 }
 
 #[tokio::test]
-async fn who_waits_for_room_is_told_when_the_connection_ends() {
+async fn a_caller_without_capacity_learns_of_the_connections_end() {
     let Scene { connection, peer, .. } = scene();
     let (early, _) = fill(&connection);
     let queued: Vec<_> = (0..3)
@@ -230,7 +230,7 @@ async fn who_waits_for_room_is_told_when_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_and_says_nothing_is_not_told_everything() {
+async fn a_silent_peer_is_not_sent_everything() {
     let Scene { connection, mut peer, .. } = scene();
     let mut bytes = Vec::new();
     let mut asked = Vec::new();

@@ -48,8 +48,8 @@ async fn queue_of(redis: &Arc<Redis>, node: &Server, key: &str, count: usize) ->
 /// All are granted, in the order they stand in.
 async fn are_served_in_order(redis: &Redis, key: &str, queue: Vec<JoinHandle<Result<Reply, Error>>>) {
     for (number, wait) in queue.into_iter().enumerate() {
-        let answer = tokio::time::timeout(BOUND, wait).await.expect("in bounded time").expect("no panic");
-        assert!(is_granted(&answer), "{number}: {answer:?}");
+        let reply = tokio::time::timeout(BOUND, wait).await.expect("in bounded time").expect("no panic");
+        assert!(is_granted(&reply), "{number}: {reply:?}");
         release(redis, key, &format!("w{number}")).await;
     }
     assert_eq!(holders_and_waiters(redis, key).await, (0, 0));
@@ -62,8 +62,8 @@ async fn are_served_in_any_order(redis: &Redis, key: &str, queue: Vec<JoinHandle
         until("one is granted", || async { left.iter().any(|(_, wait)| wait.is_finished()) }).await;
         let at = left.iter().position(|(_, wait)| wait.is_finished()).expect("one is");
         let (number, wait) = left.remove(at);
-        let answer = wait.await.expect("no panic");
-        assert!(is_granted(&answer), "{number}: {answer:?}");
+        let reply = wait.await.expect("no panic");
+        assert!(is_granted(&reply), "{number}: {reply:?}");
         assert!(left.iter().all(|(_, wait)| !wait.is_finished()), "one at a time");
         release(redis, key, &format!("w{number}")).await;
     }
@@ -170,7 +170,7 @@ async fn a_node_that_stalls_keeps_the_order_of_its_queue() {
     let (redis, node) = (client(&cluster).await, &cluster.nodes()[0]);
     assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
     let queue = queue_of(&redis, node, "a", 5).await;
-    // Answers come in order: when this one is here, the last of the queue knows that it waits. A wait that is never told so fails.
+    // Replies come in order: when this one is here, the last of the queue knows that it waits. A wait that is never reported so fails.
     assert!(is_granted(&redis.wait(&lock("{a}b", "me", BOUND)).await));
     node.pause();
     tokio::time::sleep(Duration::from_millis(2_500)).await;

@@ -44,7 +44,7 @@ async fn calls_and_waits_find_the_node_of_their_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_without_the_module_or_no_cluster_at_all_are_told_apart() {
+async fn a_cluster_without_the_module_is_distinguished_from_none() {
     let plain = Server::start(Options::default().without_module());
     assert_eq!(
         connect(&format!("redis+cluster://127.0.0.1:{}", plain.port())).await.unwrap_err(),
@@ -95,7 +95,7 @@ async fn a_failover_moves_calls_and_waits_to_the_new_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_with_a_dead_node_is_here_for_the_keys_of_the_others() {
+async fn a_cluster_with_a_dead_node_serves_other_keys() {
     let cluster = Cluster::start(3, Options::default().config("cluster-require-full-coverage", "no"));
     let redis = connect(&url(&cluster)).await.unwrap();
     let dead = cluster.node_for_key("a");
@@ -117,7 +117,7 @@ async fn a_cluster_with_a_dead_node_is_here_for_the_keys_of_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_which_nobody_answers_is_away() {
+async fn a_cluster_of_which_nobody_replies_is_away() {
     let cluster = Cluster::start(3, Options::default());
     let redis = connect(&url(&cluster)).await.unwrap();
     cluster.nodes().iter().for_each(Server::pause);

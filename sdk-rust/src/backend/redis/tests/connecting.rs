@@ -56,7 +56,7 @@ async fn passwords_users_and_databases_are_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_needs_no_more_than_the_commands_he_uses() {
+async fn a_user_needs_no_more_than_the_commands_it_uses() {
     let server = Server::fresh();
     ok(&mut server.connect(), &["ACL", "SETUSER", "bob", "on", ">pw", "~limits:*", "-@all", "+res.gcra", "+hello"]);
     let redis = connect(&format!("redis://bob:pw@127.0.0.1:{}", server.port())).await.unwrap();
@@ -83,7 +83,7 @@ async fn unix_sockets_are_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_the_module_is_told_apart() {
+async fn a_server_without_the_module_is_distinguished() {
     let server = Server::start(Options::default().without_module());
     for protocol in ["resp2", "resp3"] {
         let error = connect(&format!("{}?protocol={protocol}", server.url())).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn a_server_without_the_module_is_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_is_told_in_its_words() {
+async fn what_the_server_refuses_is_reported_in_its_words() {
     let server = Server::fresh();
     let redis = connected(&server).await;
     ok(&mut server.connect(), &["SET", "text", "x"]);
@@ -138,7 +138,7 @@ async fn connecting_to_a_server_that_is_silent_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_was_closed_says_so_and_leaves_no_connection() {
+async fn a_closed_client_says_so_and_leaves_no_connection() {
     let server = Server::fresh();
     let redis = std::sync::Arc::new(connected(&server).await);
     assert!(is_granted(&redis.wait(&lock("a", "me", BOUND)).await));
@@ -278,7 +278,7 @@ impl Drop for Sentinel {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_lead_to_the_primary_and_after_a_failover_to_the_next() {
+async fn sentinels_lead_to_the_primary_also_after_a_failover() {
     let mut primary = Server::fresh();
     let replica = Server::replica_of(&primary, Options::default());
     let sentinel = Sentinel::watching(&primary);
@@ -314,7 +314,7 @@ async fn a_frozen_server_keeps_connecting_for_three_command_timeouts() {
     server.pause();
     let begun = Instant::now();
     let settings = ConnectSettings::new(server.url()).command_timeout(Duration::from_millis(400)).require_server();
-    let error = Redis::connect(&settings).await.expect_err("it does not answer");
+    let error = Redis::connect(&settings).await.expect_err("it does not reply");
     server.resume();
     assert_eq!(error.code(), Code::BackendUnavailable);
     assert!(begun.elapsed() < Duration::from_millis(2_000), "{:?}", begun.elapsed());

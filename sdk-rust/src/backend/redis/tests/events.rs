@@ -98,7 +98,7 @@ async fn all_is_heard_at_once(mode: &str, url: &str, servers: &[&Server], tries:
             let mut home = home(LOCK);
             let begun = Instant::now();
             ok(&mut home, &words);
-            tokio::time::timeout(BOUND, lost.cancelled()).await.expect("told");
+            tokio::time::timeout(BOUND, lost.cancelled()).await.expect("reported");
             losses.push(begun.elapsed());
             assert!(!guard.is_held());
         }
@@ -113,7 +113,7 @@ async fn losses_and_operator_actions_are_heard_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_heard_over_the_older_protocol_a_socket_and_by_a_user_with_few_rights() {
+async fn they_are_heard_over_resp2_sockets_and_few_rights() {
     let server = Server::fresh();
     all_is_heard_at_once("resp2", &format!("{}?protocol=resp2", server.url()), &[&server], 5).await;
     if let Some(socket) = server.unix_socket() {
@@ -144,21 +144,21 @@ async fn they_are_heard_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_heard_from_every_node_of_a_cluster_and_where_sentinels_lead() {
+async fn they_are_heard_from_every_node_and_behind_sentinels() {
     let cluster = Cluster::start(3, Options::default());
     let nodes: Vec<&Server> = cluster.nodes().iter().collect();
     all_is_heard_at_once("cluster", &clusters::url(&cluster), &nodes, 5).await;
     let primary = Server::fresh();
     let sentinel = Sentinel::watching(&primary);
     let url = format!("redis+sentinel://127.0.0.1:{}/orders", sentinel.port);
-    until("the sentinel answers", || async { std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok() })
+    until("the sentinel replies", || async { std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok() })
         .await;
     all_is_heard_at_once("sentinel", &url, &[&primary], 5).await;
 }
 
 /// What is published while nobody listens is made up for as soon as somebody does again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_missed_while_the_subscription_was_cut_is_asked_for() {
+async fn what_a_cut_subscription_missed_is_asked_for() {
     let server = Server::fresh();
     let client = client(&server.url()).await;
     let lock = client.lock("stock", LockSettings::new().lease(LEASE).unbound()).unwrap();
@@ -178,7 +178,7 @@ async fn what_was_missed_while_the_subscription_was_cut_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_in_use_is_subscribed_to_and_nothing_when_the_client_is_gone() {
+async fn only_what_is_in_use_is_subscribed_to() {
     let server = Server::fresh();
     let client = client(&server.url()).await;
     for _ in 0..20 {
@@ -209,7 +209,7 @@ async fn only_what_is_in_use_is_subscribed_to_and_nothing_when_the_client_is_gon
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_subscribe_goes_on_as_without() {
+async fn a_user_who_may_not_subscribe_goes_on() {
     let server = Server::fresh();
     ok(&mut server.connect(), &["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels"]);
     let client = client(&format!("redis://app:secret@127.0.0.1:{}", server.port())).await;
@@ -230,11 +230,11 @@ async fn a_user_who_may_not_subscribe_goes_on_as_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_hears_of_a_trip_elsewhere_without_a_call_of_its_own() {
+async fn a_listener_hears_of_trips_elsewhere_by_itself() {
     let server = Server::start(Options::default());
     let (watching, calling) = (client(&server.url()).await, client(&server.url()).await);
     let breaker = watching.breaker("payments", BreakerSettings::new()).expect("valid");
-    let (heard, told) = std::sync::mpsc::channel();
+    let (heard, reported) = std::sync::mpsc::channel();
     breaker.on_transition(move |transition| {
         let _ = heard.send((transition.previous.text(), transition.new.text()));
     });
@@ -243,6 +243,6 @@ async fn a_listener_hears_of_a_trip_elsewhere_without_a_call_of_its_own() {
     })
     .await;
     let _tripped = tripped(&calling).await;
-    let first = tokio::task::spawn_blocking(move || told.recv_timeout(BOUND)).await.expect("no panic");
+    let first = tokio::task::spawn_blocking(move || reported.recv_timeout(BOUND)).await.expect("no panic");
     assert_eq!(first, Ok(("closed", "open")));
 }

@@ -8,7 +8,7 @@ use resil_harness::Options;
 use super::*;
 use crate::error::Code;
 
-/// Calls from `tasks` tasks until told to stop: how many were answered, and that none failed otherwise than it should.
+/// Calls from `tasks` tasks until asked to stop: how many were answered, and that none failed otherwise than it should.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -50,7 +50,7 @@ impl Load {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_and_restarted_under_load_it_fails_fast_and_comes_back() {
+async fn killed_under_load_it_fails_fast_and_returns() {
     let mut server = Server::fresh();
     let redis = Arc::new(connected(&server).await);
     let load = Load::on(&redis, 16);
@@ -102,7 +102,7 @@ async fn without_any_traffic_a_loss_is_noticed_and_mended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_shared_connection_is_replaced_and_its_number_with_it() {
+async fn a_killed_shared_connection_gets_a_successors_number() {
     let server = Server::fresh();
     let redis = connected(&server).await;
     let (old, mut reach) = (shared_id(&redis), redis.reach());
@@ -114,7 +114,7 @@ async fn a_killed_shared_connection_is_replaced_and_its_number_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stalled_server_is_away_and_keeps_what_hangs_on_the_connection() {
+async fn a_stalled_server_is_away_and_keeps_bindings() {
     let server = Server::fresh();
     let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_millis(300));
     let redis = Arc::new(Redis::connect(&options).await.unwrap());
@@ -128,7 +128,7 @@ async fn a_stalled_server_is_away_and_keeps_what_hangs_on_the_connection() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let begun = Instant::now();
     let error = redis.call(&take(b"k")).await.unwrap_err();
-    assert_eq!(error, Error::BackendUnavailable("the server did not answer in time"));
+    assert_eq!(error, Error::BackendUnavailable("the server did not reply in time"));
     assert!(
         (Duration::from_millis(290)..Duration::from_millis(1200)).contains(&begun.elapsed()),
         "{:?}",
@@ -165,7 +165,7 @@ async fn a_demoted_server_is_away_until_it_is_promoted() {
     let error = redis.call(&take(b"k")).await.unwrap_err();
     assert_eq!(error.code(), Code::BackendUnavailable, "{error:?}");
     becomes(&redis, Reach::Away).await;
-    until("it is told why", || async {
+    until("it learns why", || async {
         redis.call(&take(b"k")).await == Err(Error::BackendUnavailable("the server is a replica"))
     })
     .await;
@@ -221,7 +221,7 @@ impl Wire {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_leads_nowhere_is_given_up_and_waits_move_on() {
+async fn a_dead_connection_is_given_up_and_waits_move() {
     let server = Server::fresh();
     let wire = Wire::to(&server).await;
     let redis = Arc::new(connect(&format!("redis://127.0.0.1:{}", wire.port)).await.unwrap());

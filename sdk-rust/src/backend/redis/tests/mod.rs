@@ -42,8 +42,8 @@ fn take(key: &[u8]) -> Command<'_> {
 }
 
 async fn works(redis: &Redis, key: &str) {
-    let answer = redis.call(&take(key.as_bytes())).await;
-    assert!(matches!(&answer, Ok(Reply::Limit(reply)) if reply.granted == 1), "{answer:?}");
+    let reply = redis.call(&take(key.as_bytes())).await;
+    assert!(matches!(&reply, Ok(Reply::Limit(reply)) if reply.granted == 1), "{reply:?}");
 }
 
 fn acquire<'a>(key: &'a str, owner: &'a str, wait: Duration) -> AcquireCall<'a> {
@@ -62,20 +62,20 @@ fn lock<'a>(key: &'a str, owner: &'a str, wait: Duration) -> Command<'a> {
     Command::LockAcquire(acquire(key, owner, wait))
 }
 
-fn is_granted(answer: &Result<Reply, Error>) -> bool {
-    matches!(answer, Ok(Reply::Acquired(Acquired::Granted { .. })))
+fn is_granted(reply: &Result<Reply, Error>) -> bool {
+    matches!(reply, Ok(Reply::Acquired(Acquired::Granted { .. })))
 }
 
 async fn release(redis: &Redis, key: &str, owner: &str) {
     let call = OwnedCall { key: key.as_bytes(), owner: owner.as_bytes(), fence: None };
-    let answer = redis.call(&Command::LockRelease(call)).await;
-    assert!(matches!(answer, Ok(Reply::Released(_))), "{answer:?}");
+    let reply = redis.call(&Command::LockRelease(call)).await;
+    assert!(matches!(reply, Ok(Reply::Released(_))), "{reply:?}");
 }
 
 /// How many hold the lock, and how many wait for it.
 async fn holders_and_waiters(redis: &Redis, key: &str) -> (i64, i64) {
-    let answer = redis.call(&Command::LockInfo(InfoCall { key: key.as_bytes(), limit: 100 })).await;
-    let Ok(Reply::Map(map)) = answer else { panic!("{answer:?}") };
+    let reply = redis.call(&Command::LockInfo(InfoCall { key: key.as_bytes(), limit: 100 })).await;
+    let Ok(Reply::Map(map)) = reply else { panic!("{reply:?}") };
     let number = |name| field(&map, name).and_then(|value: Value| value.integer().ok()).expect("INFO has it");
     (number("holders_total"), number("waiters_total"))
 }

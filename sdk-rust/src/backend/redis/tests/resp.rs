@@ -20,7 +20,7 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn a_command_is_written_as_the_server_reads_it_after_what_is_there() {
+fn a_command_is_written_as_the_server_reads_it() {
     let mut outbox = b"before".to_vec();
     write(&Command::FlightInfo(b"key\r\n\0"), &mut outbox);
     assert_eq!(outbox, b"before*3\r\n$11\r\nRES.SFLIGHT\r\n$4\r\nINFO\r\n$6\r\nkey\r\n\0\r\n");
@@ -30,7 +30,7 @@ fn a_command_is_written_as_the_server_reads_it_after_what_is_there() {
 }
 
 #[test]
-fn every_kind_of_value_is_read_and_none_before_it_is_whole() {
+fn every_kind_of_value_is_read_only_when_whole() {
     for (bytes, value) in [
         (":0\r\n", Value::Integer(0)),
         (":-9223372036854775808\r\n", Value::Integer(i64::MIN)),

@@ -15,9 +15,9 @@ fn what_a_node_says_later_counts() {
     let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
     let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
     let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
-    let answer = Value::Array(vec![range(0, 8000, node(text("a"), 1)), range(8001, 16383, node(Value::Nil, 2))]);
+    let reply = Value::Array(vec![range(0, 8000, node(text("a"), 1)), range(8001, 16383, node(Value::Nil, 2))]);
     let slots = Slots::default();
-    *slots.0.lock() = SlotMap { ranges: parse(answer), moved: HashMap::new() };
+    *slots.0.lock() = SlotMap { ranges: parse(reply), moved: HashMap::new() };
     assert_eq!(slots.known(8000).as_deref(), Some("a:1"));
     assert_eq!(slots.known(8001).as_deref(), Some(":2"));
     slots.learn(8000, "b:3".to_owned());

@@ -2,7 +2,7 @@ use super::*;
 use crate::error::Code;
 
 #[test]
-fn every_answer_that_is_an_error_has_its_code() {
+fn every_reply_that_is_an_error_has_its_code() {
     for (code, text, wanted) in [
         ("ERR", "unknown command 'RES.GCRA', with args beginning with: ", Code::ModuleMissing),
         ("ERR", "limit must be a whole number from 1 to 9, got '0'", Code::InvalidArgument),

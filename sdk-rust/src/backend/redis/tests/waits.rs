@@ -24,7 +24,7 @@ fn waiting(
     })
 }
 
-async fn held_with_one_in_line(redis: &Arc<Redis>) -> tokio::task::JoinHandle<Result<Reply, Error>> {
+async fn held_with_one_in_the_queue(redis: &Arc<Redis>) -> tokio::task::JoinHandle<Result<Reply, Error>> {
     assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
     let you = waiting(redis, "a", "you", BOUND);
     until("one waits", || async { holders_and_waiters(redis, "a").await == (1, 1) }).await;
@@ -32,10 +32,10 @@ async fn held_with_one_in_line(redis: &Arc<Redis>) -> tokio::task::JoinHandle<Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_does_not_hold_up_calls_and_is_granted_in_its_turn() {
+async fn a_wait_holds_up_no_calls_and_is_granted() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
-    let you = held_with_one_in_line(&redis).await;
+    let you = held_with_one_in_the_queue(&redis).await;
     works(&redis, "k").await;
     release(&redis, "a", "me").await;
     assert!(is_granted(&you.await.unwrap()));
@@ -55,7 +55,7 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_died_unused_is_not_noticed_by_who_waits_next() {
+async fn a_dead_idle_connection_does_not_disturb_the_next_waiter() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
     assert!(is_granted(&redis.wait(&lock("a", "me", BOUND)).await));
@@ -67,10 +67,10 @@ async fn a_connection_that_died_unused_is_not_noticed_by_who_waits_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_drops_a_wait_leaves_the_line() {
+async fn a_dropped_wait_leaves_the_queue() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
-    let you = held_with_one_in_line(&redis).await;
+    let you = held_with_one_in_the_queue(&redis).await;
     you.abort();
     until("nobody waits", || async { holders_and_waiters(&redis, "a").await == (1, 0) }).await;
     release(&redis, "a", "me").await;
@@ -82,7 +82,7 @@ async fn who_drops_a_wait_leaves_the_line() {
 async fn a_wait_whose_connection_is_cut_is_asked_again() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
-    let you = held_with_one_in_line(&redis).await;
+    let you = held_with_one_in_the_queue(&redis).await;
     for _ in 0..3 {
         let blocked = clients(&server, 'b');
         assert_eq!(blocked.len(), 1);
@@ -99,16 +99,16 @@ async fn a_wait_whose_connection_is_cut_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_shared_connection_is_replaced_the_wait_hangs_on_the_new_one() {
+async fn when_the_shared_connection_is_replaced_waits_hang_on() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
-    let you = held_with_one_in_line(&redis).await;
-    let first_in_line = clients(&server, 'b');
+    let you = held_with_one_in_the_queue(&redis).await;
+    let first_in_the_queue = clients(&server, 'b');
     let old = shared_id(&redis);
     kill_clients(&server, std::slice::from_ref(&old));
     until("another connection waits", || async {
         let now = clients(&server, 'b');
-        now.len() == 1 && now != first_in_line
+        now.len() == 1 && now != first_in_the_queue
     })
     .await;
     assert_eq!(holders_and_waiters(&redis, "a").await, (1, 1), "the place moved over");
@@ -127,7 +127,7 @@ async fn when_the_shared_connection_is_replaced_the_wait_hangs_on_the_new_one() 
 async fn a_wait_fails_when_the_server_stays_away() {
     let mut server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
-    let you = held_with_one_in_line(&redis).await;
+    let you = held_with_one_in_the_queue(&redis).await;
     let begun = Instant::now();
     server.kill9();
     let error = tokio::time::timeout(BOUND, you).await.expect("in bounded time").unwrap().unwrap_err();
@@ -140,16 +140,16 @@ async fn a_wait_fails_when_the_server_stays_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_line_fails_when_the_server_stays_away() {
+async fn a_whole_queue_fails_when_the_server_stays_away() {
     let mut server = Server::fresh();
     let redis = with_waiting(&server, 2).await;
     assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
     let owners: Vec<&'static str> = vec!["p", "q", "r", "s", "t", "u", "v", "w", "x", "y"];
-    let line: Vec<_> = owners.into_iter().map(|owner| waiting(&redis, "a", owner, BOUND * 2)).collect();
+    let queue: Vec<_> = owners.into_iter().map(|owner| waiting(&redis, "a", owner, BOUND * 2)).collect();
     until("two wait", || async { holders_and_waiters(&redis, "a").await == (1, 2) }).await;
     let begun = Instant::now();
     server.kill9();
-    for wait in line {
+    for wait in queue {
         assert_eq!(wait.await.unwrap().unwrap_err().code(), Code::BackendUnavailable);
     }
     assert!(begun.elapsed() < Duration::from_secs(15), "one after another: {:?}", begun.elapsed());
@@ -198,10 +198,10 @@ async fn five_hundred_waits_over_four_connections_are_all_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_no_connection_in_his_time_is_told_who_is_in_the_way() {
+async fn a_caller_without_a_connection_learns_who_has_them() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 1).await;
-    let you = held_with_one_in_line(&redis).await;
+    let you = held_with_one_in_the_queue(&redis).await;
     let begun = Instant::now();
     let late = redis.wait(&lock("a", "them", Duration::from_millis(100))).await;
     let Ok(Reply::Acquired(Acquired::Taken(taken))) = late else { panic!("{late:?}") };

@@ -9,7 +9,7 @@ fn read(text: &str) -> Option<Duration> {
 }
 
 #[test]
-fn timeouts_are_read_as_grpc_writes_them_and_what_is_odd_is_passed_over() {
+fn timeouts_are_read_as_grpc_writes_them() {
     assert_eq!(read("100m"), Some(Duration::from_millis(100)));
     assert_eq!(read("3S"), Some(Duration::from_secs(3)));
     assert_eq!(read("2M"), Some(Duration::from_secs(120)));
@@ -23,13 +23,13 @@ fn timeouts_are_read_as_grpc_writes_them_and_what_is_odd_is_passed_over() {
 
 proptest! {
     #[test]
-    fn what_is_told_is_never_less_and_hardly_more_than_what_is_left(seconds in 0u64..4_000_000, nanos in 0u32..1_000_000_000) {
+    fn a_reported_deadline_is_never_less_than_what_is_left(seconds in 0u64..4_000_000, nanos in 0u32..1_000_000_000) {
         let left = Duration::new(seconds, nanos);
         let mut headers = HeaderMap::new();
         tell(&mut headers, left);
-        let told = asked(&headers).expect("readable");
-        prop_assert!(told >= left);
+        let reported = asked(&headers).expect("readable");
+        prop_assert!(reported >= left);
         // Eight digits are exact to a millionth.
-        prop_assert!(told - left <= left / 100_000 + Duration::from_nanos(1));
+        prop_assert!(reported - left <= left / 100_000 + Duration::from_nanos(1));
     }
 }

@@ -20,7 +20,7 @@ async fn bytes_of(request: http::Request<Body>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn one_message_is_whole_however_it_is_cut_and_can_be_sent_twice() {
+async fn one_message_is_whole_and_can_be_sent_twice() {
     let message = message(9);
     for cut in 0..=message.len() {
         let (front, back) = message.split_at(cut);
@@ -33,7 +33,7 @@ async fn one_message_is_whole_however_it_is_cut_and_can_be_sent_twice() {
 }
 
 #[tokio::test]
-async fn two_messages_are_a_stream_also_in_one_chunk_and_nothing_of_them_is_lost() {
+async fn two_messages_are_a_stream_even_in_one_chunk() {
     let two = [message(3), message(0)];
     for chunks in [two.to_vec(), vec![two.concat()]] {
         let OutgoingRequest::Stream(request) = look_at(chunks).await else { panic!("it is whole") };
@@ -42,7 +42,7 @@ async fn two_messages_are_a_stream_also_in_one_chunk_and_nothing_of_them_is_lost
 }
 
 #[tokio::test]
-async fn a_body_that_has_nothing_to_say_yet_is_a_stream_and_is_not_waited_for() {
+async fn a_silent_body_is_a_stream_and_not_waited_for() {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
     let frames = stream::unfold(receiver, |mut receiver| async move {
         let chunk = receiver.recv().await?;
@@ -56,7 +56,7 @@ async fn a_body_that_has_nothing_to_say_yet_is_a_stream_and_is_not_waited_for() 
 }
 
 #[tokio::test]
-async fn a_body_that_fails_is_not_sent_as_if_it_were_whole() {
+async fn a_failed_body_is_not_sent_as_whole() {
     let frames = [Ok(Frame::data(Bytes::from(message(1)))), Err(Status::data_loss("gone"))];
     let body = Body::new(StreamBody::new(stream::iter(frames)));
     let OutgoingRequest::Stream(request) = look(http::Request::new(body)).await else { panic!("it is whole") };

@@ -66,7 +66,7 @@ fn write_help(page: &Page, text: &mut String) {
     text.push_str("];\n");
 }
 
-/// What the server shall know of each command as text, and what answers HELP.
+/// What the server shall know of each command as text, and what replies HELP.
 pub fn registered(pages: &[Page]) -> String {
     let mut text = format!(
         "//! Generated from commands/*.json by `{COMMAND}`. Do not edit.\n\n\

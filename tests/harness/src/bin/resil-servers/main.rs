@@ -10,7 +10,7 @@
 //!
 //! 1. All servers end with this program, and it ends when its input does, or on SIGTERM, SIGINT or SIGHUP.
 //! 2. A request that cannot be met is answered with an `error`, and everything else goes on.
-//! 3. A server that crashed is told of by the request that finds it so, or else by the exit code (1) at the end.
+//! 3. A server that crashed is reported by the request that finds it so, or else by the exit code (1) at the end.
 //!
 //! `request.rs` has every request with its fields. `servers.py` and `servers.mjs` beside this crate speak the lines.
 
@@ -26,14 +26,14 @@ use room::Room;
 fn main() {
     // Before any thread exists, so that all of them leave these signals to the one that waits for them.
     let signals = block_ending_signals();
-    // What the harness has to say it says in panics; each becomes an answer, so nothing is printed twice.
+    // What the harness has to say it says in panics; each becomes a reply, so nothing is printed twice.
     std::panic::set_hook(Box::new(|_| ()));
     let mut room = Room::default();
     for line in lines_until_the_end(signals) {
-        let answer = room.answer(&line);
+        let reply = room.reply(&line);
         // A reader that is gone is no reason to panic: its end of our input is closed too.
         let mut output = io::stdout().lock();
-        let _ = writeln!(output, "{answer}").and_then(|()| output.flush());
+        let _ = writeln!(output, "{reply}").and_then(|()| output.flush());
     }
     if let Err(crash) = room.close() {
         eprintln!("{crash}");

@@ -40,7 +40,7 @@ pub enum Request {
     RestartOrderly {
         id: u64,
     },
-    /// Frozen: connections stay open and nothing answers.
+    /// Frozen: connections stay open and nothing replies.
     Pause {
         id: u64,
     },

@@ -47,11 +47,11 @@ pub struct Room {
 }
 
 impl Room {
-    pub fn answer(&mut self, line: &str) -> Value {
+    pub fn reply(&mut self, line: &str) -> Value {
         let answered = serde_json::from_str(line)
             .map_err(|error| error.to_string())
             .and_then(|request| without_panic(|| self.meet(request)))
-            .and_then(|answer| answer);
+            .and_then(|reply| reply);
         answered.unwrap_or_else(|error| json!({ "error": error }))
     }
 

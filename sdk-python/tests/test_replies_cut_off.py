@@ -21,7 +21,7 @@ def test_cancelling_reaches_the_coroutine_first(client: resil.Client, run: Any) 
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
-            events.append("told")
+            events.append("reported")
             await asyncio.sleep(SOON)
             events.append("cleaned up")
             raise
@@ -37,7 +37,7 @@ def test_cancelling_reaches_the_coroutine_first(client: resil.Client, run: Any) 
             events.append("free")
 
     run(main())
-    assert events == ["told", "cleaned up", "ended", "free"]
+    assert events == ["reported", "cleaned up", "ended", "free"]
 
 
 def test_a_timeout_cancels_the_coroutine_and_waits_for_its_end(run: Any) -> None:
@@ -69,7 +69,7 @@ def test_a_timeout_cancels_the_coroutine_and_waits_for_its_end(run: Any) -> None
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_a_coroutine_that_keeps_running_is_told_at_its_next_step(run: Any, attempts: int) -> None:
+def test_a_coroutine_that_keeps_running_is_reported_next_step(run: Any, attempts: int) -> None:
     events: list[str] = []
     retry = resil.Retry(on=ConnectionError, max_attempts=attempts, initial_backoff=0.001, jitter="none")
 
@@ -96,7 +96,7 @@ def test_a_coroutine_that_keeps_running_is_told_at_its_next_step(run: Any, attem
     assert events == ["begins", "cleaned up"] * attempts
 
 
-def test_an_attempt_that_was_cut_off_ends_before_the_next_begins(run: Any) -> None:
+def test_a_cut_off_attempt_ends_before_the_next_begins(run: Any) -> None:
     events: list[str] = []
     retry = resil.Retry(on=ConnectionError, max_attempts=3, initial_backoff=0.001, jitter="none")
     timeout = resil.Timeout(SOON)
@@ -164,7 +164,7 @@ def test_a_cancellation_beside_a_timeout_is_not_lost(run: Any) -> None:
     run(main())
 
 
-def test_a_coroutine_that_swallows_its_cancellation_has_timed_out_all_the_same(run: Any) -> None:
+def test_a_coroutine_that_swallows_its_cancellation_has_timed_out(run: Any) -> None:
     @resil.Timeout(SOON)
     async def stubborn() -> str:
         try:

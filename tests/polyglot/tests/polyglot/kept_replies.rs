@@ -1,4 +1,4 @@
-//! One `Idempotency-Key`, sent to shops in three languages: one of them makes the order, and all give its answer, byte for byte.
+//! One `Idempotency-Key`, sent to shops in three languages: one of them makes the order, and all give its response, byte for byte.
 
 use serde_json::Value as Json;
 
@@ -21,18 +21,18 @@ fn all_give_the_status_headers_and_bytes_of_the_first() {
         for (status, body) in [(201, &bytes[..]), (201, b""), (204, &bytes), (404, &bytes)] {
             let key = format!("\"{status}-{}-{turn}\"", body.len());
             let order = Order { key: &key, target: TARGET, status: Some(status), body };
-            let answer = first.ask(&order);
+            let reply = first.ask(&order);
             let made_by = format!("{:?}", first.language).to_lowercase();
-            assert_eq!((answer.status, answer.is_replayed), (status, false), "{made_by}: {answer:?}");
-            assert_eq!(answer.header("x-shop"), Some(made_by));
-            assert_eq!(answer.body, if status == 204 { b"" } else { body });
+            assert_eq!((reply.status, reply.is_replayed), (status, false), "{made_by}: {reply:?}");
+            assert_eq!(reply.header("x-shop"), Some(made_by));
+            assert_eq!(reply.body, if status == 204 { b"" } else { body });
             let values =
-                |wanted| answer.headers.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| &value[..]);
+                |wanted| reply.headers.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| &value[..]);
             assert_eq!(values("set-cookie").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
             assert_eq!(values("x-odd").collect::<Vec<_>>(), [b"gr\xfcn, \"2\""]);
             for shop in shops {
                 let again = shop.ask(&order);
-                assert_eq!(again.says(), answer.says(), "{:?} after {:?}", shop.language, first.language);
+                assert_eq!(again.says(), reply.says(), "{:?} after {:?}", shop.language, first.language);
                 assert!(again.is_replayed, "{:?} does not say that it is {:?}'s", shop.language, first.language);
             }
         }
@@ -42,7 +42,7 @@ fn all_give_the_status_headers_and_bytes_of_the_first() {
 }
 
 #[test]
-fn another_request_under_the_key_is_422_and_none_without_a_key_is_made_in_any_language() {
+fn another_request_is_422_and_one_without_key_is_refused() {
     let opened = Shops::in_each_language();
     let shops = &opened.shops;
     for (turn, first) in shops.iter().enumerate() {
@@ -57,20 +57,20 @@ fn another_request_under_the_key_is_422_and_none_without_a_key_is_made_in_any_la
         ];
         for other in &others {
             let refused: Vec<_> = shops.iter().map(|shop| shop.ask(other)).collect();
-            for (shop, answer) in shops.iter().zip(&refused) {
-                let problem: Json = serde_json::from_slice(&answer.body).expect("a problem is JSON");
+            for (shop, reply) in shops.iter().zip(&refused) {
+                let problem: Json = serde_json::from_slice(&reply.body).expect("a problem is JSON");
                 assert_eq!(
-                    (answer.status, &problem["code"]),
+                    (reply.status, &problem["code"]),
                     (422, &"IDEMPOTENCY_MISMATCH".into()),
                     "{:?}",
                     shop.language
                 );
-                assert_eq!(answer, &refused[0], "{:?} says it in another way", shop.language);
+                assert_eq!(reply, &refused[0], "{:?} says it in another way", shop.language);
             }
         }
         let without = shops.iter().map(|shop| shop.ask(&Order { key: "", ..order.clone() })).collect::<Vec<_>>();
         assert_eq!(without[0].status, 400);
-        assert!(without.iter().all(|answer| answer == &without[0]), "{without:?}");
+        assert!(without.iter().all(|reply| reply == &without[0]), "{without:?}");
     }
     assert_eq!(shops.iter().map(|shop| shop.made()).collect::<Vec<_>>(), [1, 1, 1]);
 }
@@ -93,16 +93,16 @@ fn what_one_language_failed_to_make_another_makes() {
 }
 
 #[test]
-fn of_many_at_once_in_all_languages_one_makes_the_order() {
+fn of_many_in_all_languages_one_makes_the_order() {
     let opened = Shops::in_each_language();
     let shops = &opened.shops;
     let order = Order { key: "race", target: "/orders", status: None, body: &every_byte() };
-    let answers = std::thread::scope(|scope| {
+    let replies = std::thread::scope(|scope| {
         let order = &order;
         let asked: Vec<_> = (0..8).flat_map(|_| shops).map(|shop| scope.spawn(move || shop.ask(order))).collect();
         asked.into_iter().map(|asked| asked.join().expect("it was answered")).collect::<Vec<_>>()
     });
     assert_eq!(shops.iter().map(|shop| shop.made()).sum::<usize>(), 1);
-    assert!(answers.iter().all(|answer| answer.says() == answers[0].says()), "{answers:?}");
-    assert_eq!(answers.iter().filter(|answer| !answer.is_replayed).count(), 1);
+    assert!(replies.iter().all(|reply| reply.says() == replies[0].says()), "{replies:?}");
+    assert_eq!(replies.iter().filter(|reply| !reply.is_replayed).count(), 1);
 }

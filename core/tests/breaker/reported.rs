@@ -11,10 +11,10 @@ use super::seed;
 proptest! {
     #![proptest_config(seed::config())]
 
-    // Every change of state is told exactly once, with the state before and the state after.
-    // (The machine that plays the schedule compares what was told with the states at every step.)
+    // Every change of state is reported exactly once, with the state before and the state after.
+    // (The machine that plays the schedule compares what was reported with the states at every step.)
     #[test]
-    fn each_change_of_state_is_told_exactly_once(events in steady()) {
+    fn each_change_of_state_is_reported_exactly_once(events in steady()) {
         let mut machine = Machine::default();
         for event in &events {
             machine.play(event)?;

@@ -10,7 +10,7 @@ use super::{Code, Error, Leased};
 
 impl Error {
     /// The error of this code. `name` is what it is about, `message` its whole text.
-    pub fn told(code: Code, name: &str, message: &str, retry_after: Option<Duration>) -> Self {
+    pub fn restored(code: Code, name: &str, message: &str, retry_after: Option<Duration>) -> Self {
         let (name, message): (Arc<str>, String) = (name.into(), message.to_owned());
         match code {
             Code::CircuitOpen => Self::CircuitOpen { name, retry_after },
@@ -55,5 +55,5 @@ fn layer_of(message: &str) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "tests/told.rs"]
+#[path = "tests/restored.rs"]
 mod tests;

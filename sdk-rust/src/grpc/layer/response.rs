@@ -1,4 +1,4 @@
-//! The answer as it comes in: the deadline still holds, and the breaker learns how it went from the first thing that comes.
+//! The response as it comes in: the deadline still holds, and the breaker learns how it went from the first thing that comes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,7 +37,7 @@ pub(super) fn status_in(headers: &HeaderMap) -> Option<Status> {
     Some(Status::with_metadata(code, "", metadata))
 }
 
-/// The status of an answer whose headers came: `None` as long as only the trailers can tell.
+/// The status of a response whose headers came: `None` as long as only the trailers can tell.
 pub(super) fn status_of<B>(response: &http::Response<B>) -> Option<Status> {
     if let Some(status) = status_in(response.headers()) {
         return Some(status);
@@ -64,7 +64,7 @@ pub(super) async fn report(permit: Permit, status: &Status) {
     }
 }
 
-/// Until when an answer must have ended.
+/// Until when a response must have ended.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline {
     pub at: Moment,
@@ -73,9 +73,9 @@ pub(super) struct Deadline {
 }
 
 pin_project! {
-    /// The body of an answer.
+    /// The body of a response.
     #[derive(Debug)]
-    pub struct AnswerBody<B> {
+    pub struct ResponseBody<B> {
         // Gone once the deadline is over: the server learns that nobody listens.
         #[pin]
         body: Option<B>,
@@ -89,11 +89,11 @@ struct TimeLimit {
     deadline: Deadline,
     clock: Clock,
     fired: Counter,
-    /// Set when the answer first has to be waited for.
+    /// Set when the response first has to be waited for.
     sleep: Option<Sleep>,
 }
 
-impl<B> AnswerBody<B> {
+impl<B> ResponseBody<B> {
     /// Nothing more is to be learned from it.
     pub(super) fn known(body: B) -> Self {
         Self { body: Some(body), permit: None, limit: None }
@@ -122,7 +122,7 @@ impl TimeLimit {
     }
 }
 
-impl<B> Body for AnswerBody<B>
+impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<AnyError>,

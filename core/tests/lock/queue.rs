@@ -8,7 +8,7 @@ use super::key::{HOUR, Key, MINUTE, SECOND, permit, reader, writer};
 
 /// How long those who were served in the last step have waited.
 fn waited(key: &Key) -> Vec<Span> {
-    let waited = key.replies.iter().filter_map(|answer| match answer {
+    let waited = key.replies.iter().filter_map(|reply| match reply {
         LockReply::Granted { grant, .. } => Some(grant.waited),
         LockReply::TimedOut { .. } | LockReply::Refused { .. } | LockReply::Superseded { .. } => None,
     });
@@ -16,7 +16,7 @@ fn waited(key: &Key) -> Vec<Span> {
 }
 
 #[test]
-fn writers_are_served_one_by_one_in_the_order_of_arrival() {
+fn writers_are_served_singly_in_order_of_arrival() {
     let mut key = Key::lock();
     key.take("0", writer());
     let names: Vec<String> = (1..200).map(|number: u32| number.to_string()).collect();
@@ -33,18 +33,18 @@ fn writers_are_served_one_by_one_in_the_order_of_arrival() {
 }
 
 #[test]
-fn a_larger_max_serves_those_who_came_with_a_smaller_one() {
+fn a_larger_max_serves_those_with_a_smaller_one() {
     let mut key = Key::bulkhead();
     key.take("a", permit(1));
     for owner in ["b", "c", "d"] {
         key.queue_up(owner, permit(1).waits(MINUTE));
     }
     assert!(matches!(key.ask("e", permit(3)), Acquired::Refused(_)), "three are inside before it");
-    assert_eq!((key.served(), key.line()), (vec!["b".into(), "c".into()], vec!["d".into()]));
+    assert_eq!((key.served(), key.queued()), (vec!["b".into(), "c".into()], vec!["d".into()]));
 }
 
 #[test]
-fn a_holder_that_asks_again_with_a_larger_max_lets_others_in() {
+fn a_holder_with_a_larger_max_lets_others_in() {
     let mut key = Key::bulkhead();
     key.take("a", permit(1));
     key.queue_up("b", permit(1).waits(MINUTE));
@@ -53,7 +53,7 @@ fn a_holder_that_asks_again_with_a_larger_max_lets_others_in() {
 }
 
 #[test]
-fn a_smaller_max_ends_nothing_and_counts_for_those_who_wait() {
+fn a_smaller_max_ends_nothing_and_binds_those_who_wait() {
     let mut key = Key::bulkhead();
     for owner in ["a", "b", "c"] {
         key.take(owner, permit(3));
@@ -63,7 +63,7 @@ fn a_smaller_max_ends_nothing_and_counts_for_those_who_wait() {
     assert_eq!(key.owners(), ["a", "b", "c"]);
     key.release("a", None);
     key.release("b", None);
-    assert_eq!(key.line(), ["d"], "one is inside, and there is one permit now");
+    assert_eq!(key.queued(), ["d"], "one is inside, and there is one permit now");
     key.release("c", None);
     assert_eq!(key.served(), ["d"]);
 }
@@ -76,11 +76,11 @@ fn a_waiting_writer_is_not_overtaken_by_readers() {
     assert!(matches!(key.ask("c", reader()), Acquired::Refused(_)));
     key.queue_up("c", reader().waits(MINUTE));
     key.release("a", None);
-    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec!["c".into()]));
+    assert_eq!((key.served(), key.queued()), (vec!["b".into()], vec!["c".into()]));
 }
 
 #[test]
-fn a_writer_that_leaves_the_line_lets_the_readers_behind_it_in() {
+fn a_writer_that_leaves_lets_the_readers_behind_it_in() {
     let mut key = Key::lock();
     key.take("a", reader());
     let writes = key.queue_up("b", writer().waits(MINUTE));
@@ -92,7 +92,7 @@ fn a_writer_that_leaves_the_line_lets_the_readers_behind_it_in() {
 }
 
 #[test]
-fn asking_again_moves_the_place_to_the_new_call_and_its_wait_counts_from_there() {
+fn asking_again_moves_position_and_wait_to_the_new_call() {
     let mut key = Key::lock();
     key.take("holder", writer().lease(HOUR));
     let first = key.queue_up("a", writer().waits(10 * SECOND));
@@ -100,7 +100,7 @@ fn asking_again_moves_the_place_to_the_new_call_and_its_wait_counts_from_there()
     key.later(9 * SECOND);
     let second = key.queue_up("a", writer().waits(10 * SECOND));
     assert_eq!(key.replies, [LockReply::Superseded { id: first }]);
-    assert_eq!(key.line(), ["a", "b"], "its place stays");
+    assert_eq!(key.queued(), ["a", "b"], "its place stays");
     key.later(SECOND);
     assert!(key.replies.is_empty(), "the wait is the new one");
     key.later(2 * SECOND);
@@ -110,41 +110,41 @@ fn asking_again_moves_the_place_to_the_new_call_and_its_wait_counts_from_there()
 }
 
 #[test]
-fn asking_again_without_a_wait_leaves_the_line() {
+fn asking_again_without_a_wait_leaves_the_queue() {
     let mut key = Key::lock();
     key.take("holder", reader());
     let id = key.queue_up("a", writer().waits(MINUTE));
     key.queue_up("b", reader().waits(MINUTE));
     assert!(matches!(key.ask("a", writer()), Acquired::Refused(_)));
     assert_eq!(key.replies[0], LockReply::Superseded { id });
-    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]), "who stood behind it moves up");
+    assert_eq!((key.served(), key.queued()), (vec!["b".into()], vec![]), "who stood behind it moves up");
 }
 
 #[test]
-fn a_release_by_one_who_waits_leaves_the_line_and_lets_those_behind_it_in() {
+fn a_release_by_a_waiter_lets_those_behind_it_in() {
     let mut key = Key::lock();
     key.take("holder", reader());
     let id = key.queue_up("a", writer().waits(MINUTE));
     key.queue_up("b", reader().waits(MINUTE));
     assert_eq!(key.release("a", None), Released::Released { held: Span::ZERO });
     assert_eq!(key.replies[0], LockReply::Superseded { id });
-    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]));
+    assert_eq!((key.served(), key.queued()), (vec!["b".into()], vec![]));
     assert!(matches!(key.release("a", None), Released::Lost(_)), "it neither holds nor waits");
 }
 
 #[test]
-fn a_release_that_names_a_fence_leaves_who_waits_in_its_place() {
+fn a_release_with_a_fence_leaves_waiters_in_their_position() {
     let mut key = Key::lock();
     let first = key.take("a", writer());
     key.release("a", None);
     key.take("b", writer());
     key.queue_up("a", writer().waits(MINUTE));
     assert!(matches!(key.release("a", Some(first)), Released::Released { .. }), "its release was repeated");
-    assert_eq!(key.line(), ["a"]);
+    assert_eq!(key.queued(), ["a"]);
 }
 
 #[test]
-fn a_waiting_writer_that_asks_as_a_reader_may_fit_at_once() {
+fn a_waiting_writer_that_asks_to_read_may_fit() {
     let mut key = Key::lock();
     key.take("holder", reader());
     let id = key.queue_up("a", writer().waits(MINUTE));
@@ -154,7 +154,7 @@ fn a_waiting_writer_that_asks_as_a_reader_may_fit_at_once() {
 }
 
 #[test]
-fn an_owner_served_before_its_second_call_came_has_one_grant_for_both() {
+fn an_owner_that_called_twice_has_one_grant() {
     let mut key = Key::lock();
     key.take("holder", writer());
     key.queue_up("a", writer().waits(MINUTE));
@@ -164,7 +164,7 @@ fn an_owner_served_before_its_second_call_came_has_one_grant_for_both() {
 }
 
 #[test]
-fn a_grant_that_could_not_be_told_goes_to_the_next_in_line() {
+fn an_undelivered_grant_goes_to_the_next_in_the_queue() {
     let mut key = Key::lock();
     key.take("holder", writer());
     key.queue_up("gone", writer().waits(MINUTE));
@@ -177,7 +177,7 @@ fn a_grant_that_could_not_be_told_goes_to_the_next_in_line() {
 }
 
 #[test]
-fn a_lock_of_a_closed_connection_goes_to_the_next_in_line_and_only_once() {
+fn a_closed_connections_lock_goes_to_the_next_only_once() {
     let mut key = Key::lock();
     let fence = key.take("crashed", writer());
     key.queue_up("next", writer().waits(MINUTE));
@@ -188,31 +188,31 @@ fn a_lock_of_a_closed_connection_goes_to_the_next_in_line_and_only_once() {
 }
 
 #[test]
-fn lower_numbers_go_first_and_within_a_priority_the_first_goes_first() {
+fn lower_numbers_go_first_then_the_order_of_arrival() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1));
     for (name, priority) in [("f", 9), ("c", 5), ("a", 0), ("d", 5), ("b", 0), ("e", 5)] {
         key.queue_up(name, permit(1).priority(priority).queue(10).waits(HOUR));
     }
-    assert_eq!(key.line(), ["a", "b", "c", "d", "e", "f"]);
+    assert_eq!(key.queued(), ["a", "b", "c", "d", "e", "f"]);
 }
 
 #[test]
-fn a_waiter_gains_a_priority_for_every_half_minute_it_waits() {
+fn a_waiter_gains_a_priority_every_half_minute() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1).lease(HOUR));
     key.queue_up("old", permit(1).priority(7).queue(10).waits(HOUR));
     key.now += 2 * MINUTE - 1;
     key.queue_up("newer", permit(1).priority(3).queue(10).waits(HOUR));
-    assert_eq!(key.line(), ["newer", "old"], "three gained: 4 is behind 3");
+    assert_eq!(key.queued(), ["newer", "old"], "three gained: 4 is behind 3");
     key.now += 1;
     key.tick();
-    assert_eq!(key.line(), ["old", "newer"], "four gained: among equals the first goes first");
+    assert_eq!(key.queued(), ["old", "newer"], "four gained: among equals the first goes first");
     key.queue_up("urgent", permit(1).priority(2).queue(10).waits(HOUR));
-    assert_eq!(key.line(), ["urgent", "old", "newer"]);
+    assert_eq!(key.queued(), ["urgent", "old", "newer"]);
     key.now += 2 * MINUTE;
     key.tick();
-    assert_eq!(key.line(), ["old", "newer", "urgent"], "nobody gets better than 0, and then arrival counts");
+    assert_eq!(key.queued(), ["old", "newer", "urgent"], "nobody gets better than 0, and then arrival counts");
 }
 
 #[test]
@@ -223,11 +223,11 @@ fn an_owner_that_asks_again_keeps_its_age() {
     key.now += MINUTE;
     key.queue_up("old", permit(1).priority(5).queue(10).waits(HOUR));
     key.queue_up("newer", permit(1).priority(4).queue(10).waits(HOUR));
-    assert_eq!(key.line(), ["old", "newer"]);
+    assert_eq!(key.queued(), ["old", "newer"]);
 }
 
 #[test]
-fn a_clock_set_back_a_little_lets_nobody_overtake_within_a_priority() {
+fn a_clock_set_slightly_back_lets_nobody_overtake() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1).lease(HOUR));
     key.queue_up("first", permit(1).queue(10).waits(HOUR));
@@ -236,7 +236,11 @@ fn a_clock_set_back_a_little_lets_nobody_overtake_within_a_priority() {
     key.queue_up("other class", permit(1).priority(6).queue(10).waits(HOUR));
     key.now += MINUTE / 2;
     key.tick();
-    assert_eq!(key.line(), ["first", "second", "other class"], "by the clock only the second has waited half a minute");
+    assert_eq!(
+        key.queued(),
+        ["first", "second", "other class"],
+        "by the clock only the second has waited half a minute"
+    );
 }
 
 #[test]
@@ -251,7 +255,7 @@ fn positions_count_those_who_are_served_before() {
 }
 
 #[test]
-fn a_line_that_is_full_refuses_and_shrinking_evicts_nobody() {
+fn a_queue_that_is_full_refuses_and_shrinking_evicts_nobody() {
     let mut key = Key::bulkhead();
     for name in ["a", "b", "c"] {
         key.take(name, permit(3));
@@ -259,7 +263,7 @@ fn a_line_that_is_full_refuses_and_shrinking_evicts_nobody() {
     key.queue_up("d", permit(3).queue(1).waits(MINUTE));
     assert!(matches!(key.ask("e", permit(3).queue(1).waits(MINUTE)), Acquired::Refused(_)));
     assert!(matches!(key.ask("e", permit(1).queue(3).waits(MINUTE)), Acquired::Refused(_)));
-    assert_eq!((key.owners().len(), key.line()), (3, vec!["d".into()]));
+    assert_eq!((key.owners().len(), key.queued()), (3, vec!["d".into()]));
     key.take("a", permit(1));
     assert_eq!(key.owners().len(), 3);
     key.queue_up("e", permit(3).queue(2).waits(MINUTE));
@@ -274,7 +278,7 @@ fn a_wait_of_nothing_is_answered_in_the_same_step() {
 }
 
 #[test]
-fn a_caller_that_waits_for_a_key_that_is_deleted_is_served() {
+fn a_waiter_for_a_deleted_key_is_served() {
     let mut key = Key::lock();
     key.take("holder", writer());
     key.queue_up("a", writer().waits(MINUTE));
@@ -283,7 +287,7 @@ fn a_caller_that_waits_for_a_key_that_is_deleted_is_served() {
 }
 
 #[test]
-fn a_refusal_names_the_holder_whose_lease_ends_last_and_the_time_to_the_first_end() {
+fn a_refusal_names_the_last_holder_and_the_first_end() {
     let mut key = Key::lock();
     key.take("short", reader().lease(SECOND));
     key.take("long", reader().lease(MINUTE));

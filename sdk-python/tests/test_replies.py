@@ -1,4 +1,4 @@
-"""How answers are driven: awaited, waited for, cancelled, forgotten."""
+"""How responses are driven: awaited, waited for, cancelled, forgotten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from resil.testing import Clock
 SOON = 0.05
 
 
-def test_one_answer_is_awaited_or_waited_for(client: resil.Client, run: Any) -> None:
+def test_one_reply_is_awaited_or_waited_for(client: resil.Client, run: Any) -> None:
     limiter = client.limiter("api", limit=2, period=60)
     assert limiter.check("ann").wait().is_granted
 
@@ -29,46 +29,46 @@ def test_one_answer_is_awaited_or_waited_for(client: resil.Client, run: Any) -> 
     assert not limiter.check("ann").wait()
 
 
-def test_nothing_happens_before_an_answer_is_waited_for(client: resil.Client) -> None:
+def test_nothing_happens_before_a_reply_is_waited_for(client: resil.Client) -> None:
     limiter = client.limiter("api", limit=1, period=60)
     with pytest.warns(RuntimeWarning, match="limiter.check.. was never awaited, nor waited for"):
         limiter.check("ann")
     assert limiter.check("ann").wait()
 
 
-def test_an_answer_has_no_truth_before_it_is_there(client: resil.Client) -> None:
-    answer = client.limiter("api", limit=1, period=60).check("ann")
-    with pytest.raises(TypeError, match="no answer yet"):
-        bool(answer)
-    answer.close()
+def test_a_reply_has_no_truth_before_it_is_there(client: resil.Client) -> None:
+    reply = client.limiter("api", limit=1, period=60).check("ann")
+    with pytest.raises(TypeError, match="no response yet"):
+        bool(reply)
+    reply.close()
 
 
-def test_an_answer_is_given_once(client: resil.Client, run: Any) -> None:
-    answer = client.limiter("api", limit=9, period=60).check("ann")
-    answer.wait()
+def test_a_reply_is_given_once(client: resil.Client, run: Any) -> None:
+    reply = client.limiter("api", limit=9, period=60).check("ann")
+    reply.wait()
     with pytest.raises(RuntimeError, match="before"):
-        answer.wait()
+        reply.wait()
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="before"):
-            await answer
+            await reply
 
     run(main())
 
 
 def test_waiting_is_refused_where_it_would_block_the_loop(client: resil.Client, run: Any) -> None:
     async def main() -> None:
-        answer = client.limiter("api", limit=1, period=60).check("ann")
+        reply = client.limiter("api", limit=1, period=60).check("ann")
         with pytest.raises(RuntimeError, match="block the event loop"):
-            answer.wait()
-        assert await answer
+            reply.wait()
+        assert await reply
         with pytest.raises(RuntimeError, match="use async with"), client.lock("x"):
             raise AssertionError("never inside")
 
     run(main())
 
 
-def test_an_answer_is_a_coroutine_to_gather_and_create_task(client: resil.Client, run: Any) -> None:
+def test_a_reply_is_a_coroutine_to_gather_and_create_task(client: resil.Client, run: Any) -> None:
     limiter = client.limiter("api", limit=100, period=60)
 
     async def main() -> None:
@@ -200,7 +200,7 @@ def test_an_exception_comes_out_as_it_went_in(client: resil.Client, run: Any) ->
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_who_wants_out_is_let_out_and_counted_neither_way(client: resil.Client, kind: type[BaseException]) -> None:
+def test_a_caller_that_wants_out_is_counted_neither_way(client: resil.Client, kind: type[BaseException]) -> None:
     calls = 0
     breaker = client.breaker("bank", consecutive_failures=1)
     retry = resil.Retry(on=BaseException, max_attempts=5, initial_backoff=0.001)
@@ -220,7 +220,7 @@ def test_who_wants_out_is_let_out_and_counted_neither_way(client: resil.Client, 
     assert breaker.call(lambda: "still closed") == "still closed"
 
 
-def test_a_plain_function_that_returns_a_coroutine_is_told_so(client: resil.Client) -> None:
+def test_a_plain_function_that_returns_a_coroutine_is_notified(client: resil.Client) -> None:
     async def fetch() -> int:
         return 1
 
@@ -299,7 +299,7 @@ def test_a_driven_clock_needs_no_sleeping(run: Any) -> None:
     assert run(main()) == "up"
 
 
-def test_a_loop_that_cannot_watch_sockets_is_woken_all_the_same(client: resil.Client) -> None:
+def test_a_loop_that_cannot_watch_sockets_is_woken(client: resil.Client) -> None:
     class Blind(asyncio.SelectorEventLoop):
         def add_reader(self, *_: Any) -> None:
             raise NotImplementedError
@@ -338,7 +338,7 @@ def test_an_interrupt_ends_a_wait(client: resil.Client) -> None:
     held.release().wait()
 
 
-def test_closing_a_loop_with_answers_under_way_is_quiet(client: resil.Client) -> None:
+def test_closing_a_loop_with_replies_under_way_is_quiet(client: resil.Client) -> None:
     held = client.lock("x").acquire().wait()
 
     async def main() -> None:
