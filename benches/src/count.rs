@@ -1,5 +1,5 @@
 //! `compare` with `COUNT`: instructions of the server for each call of a row, counted by callgrind. They are the same on a busy
-//! machine, so two modules can be told apart by one percent. What the kernel does is not counted.
+//! machine, so one percent between two modules shows. What the kernel does is not counted.
 //!
 //! `COUNT` is the file of another module, an earlier one, or `no-op`: the rows that both have are called on both, with the same
 //! requests. Each row begins on a server of its own, several times: where the tables of a server put the names of its commands is
@@ -58,7 +58,7 @@ fn loads(permit: String) -> Vec<Load> {
     catalogue::loads(&Given { lua_sha, lua_admit_sha, lua_report_sha, lua_unlock_sha, flights, permit })
 }
 
-/// Instructions of a call. A server without breakers is told which permit to take.
+/// Instructions of a call. A server without breakers gets the permit to take.
 fn instructions(options: &Options, permit: Option<&str>, name: &str, keep: &Path) -> f64 {
     let place = loads(String::new()).iter().find(|load| load.name == name).map(|load| load.place);
     let counted = options.clone().counted().config("hz", "1");

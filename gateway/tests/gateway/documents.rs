@@ -55,8 +55,8 @@ async fn no_document_breaks_the_gateway() {
 
 /// CPU time of this thread: what other threads do, and what else the machine does, is not counted.
 fn own_cpu() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    Duration::from_nanos(told.split(' ').next().and_then(|first| first.parse().ok()).expect("nanoseconds"))
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    Duration::from_nanos(text.split(' ').next().and_then(|first| first.parse().ok()).expect("nanoseconds"))
 }
 
 /// Calls and the connection to Redis share the threads of requests. Here there is one, and a task that looks what the others take in between.
@@ -81,12 +81,13 @@ async fn a_large_document_is_read_beside_the_calls() {
     let because = json!({"document": document, "actor": "ann", "reason": "test"});
     let asking = async {
         for path in ["/api/policies/check", "/api/policies/strict/diff", "/api/policies/strict"] {
-            let (status, told) = scene.post(path, &because).await;
-            assert!(status == StatusCode::OK || status == StatusCode::BAD_REQUEST, "{path}: {status} {told:.300}");
+            let (status, body) = scene.post(path, &because).await;
+            assert!(status == StatusCode::OK || status == StatusCode::BAD_REQUEST, "{path}: {status} {body:.300}");
             let held = Duration::from_nanos(longest.swap(0, Relaxed));
             assert!(held < reading / 2, "{path} held the thread for {held:?}; reading takes {reading:?}");
         }
-        let update = proto::UpdatePolicyRequest { name: "strict".into(), document: document.clone(), ..Default::default() };
+        let update =
+            proto::UpdatePolicyRequest { name: "strict".into(), document: document.clone(), ..Default::default() };
         let status = scene.grpc.clone().update_policy(update).await.expect_err("no policy has such fields");
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         let held = Duration::from_nanos(longest.load(Relaxed));
