@@ -8,7 +8,7 @@ use resil_core::dead_letters::{
     diagnose, done, fail, give_back, hold, park, purge, redrive, renew, see, standing, stop, take,
 };
 use resil_core::limits::{TAKE_MAX, WAITERS_CEILING};
-use resil_core::waited::{Decision, Setting, Stepped, WaitedKey, Waiting};
+use resil_core::waited::{Decision, Setting, Stepped, WaitedKey};
 use resil_wire::Refused;
 use resil_wire::dead_letters::{
     BatchRenewed as RenewedReply, By, CloseCall, Closed as ClosedReply, Configured, DiagnoseCall, DoneCall, EntryCall,

@@ -26,7 +26,7 @@ use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::waited_key::{Asking, Opened, waiting};
-use crate::{blocked_clients, clock, cluster, fences, guard_events, queues};
+use crate::{clock, cluster, fences, guard_events, queues};
 
 pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), Failure> {
     let now = clock::now();

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use resil_core::Span;
 use resil_core::idempotency::{
     Committed, Idempotency, RunRequest, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::waited::{Decision, Reason, Waiting};
-use resil_wire::holding::write_given_up;
+use resil_core::waited::{Decision, Reason, Renewed, Setting, Stepped, WaitedKey};
+use resil_wire::holding::{Renewed as RenewedReply, write_given_up};
 use resil_wire::idempotency::{
     BeginCall, Begun as BegunReply, CommitCall, Committed as CommittedReply, GetCall, OnceCall, TokenCall,
     TokenRenewCall, write_info, wrong_phase,

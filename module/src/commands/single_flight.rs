@@ -9,7 +9,7 @@ use resil_core::single_flight::{
     Abandoned, Flights, LeadRequest, Publication, Published, Seen, UnderName, abandon, hit, invalidate, join, look,
     publish, renew, set,
 };
-use resil_core::waited::{Decision, Floor, Waiting};
+use resil_core::waited::{Decision, Floor};
 use resil_core::{Instant, Span, Step};
 use resil_wire::Refused;
 use resil_wire::holding::write_given_up;
@@ -31,7 +31,7 @@ use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::waited_key::{Asking, Opened, waiting};
-use crate::{blocked_clients, clock, cluster, fences, queues, server, sessions};
+use crate::{clock, cluster, fences, queues, server, sessions};
 
 pub fn sflight_join(call: &Call<'_>, request: JoinCall<'_>) -> Result<(), Failure> {
     let JoinCall { key, token, lease, under, early, wait, bind } = request;
