@@ -51,9 +51,6 @@ pub fn take<M: ServerMachine>(db: i32, key: &[u8]) -> Queue<M::Request> {
 pub fn put<M: ServerMachine>(db: i32, key: &[u8], queue: Queue<M::Request>) {
     if !queue.is_empty() {
         M::queues().with_borrow_mut(|Queues(queues)| queues.entry(db).or_default().insert(key.into(), queue));
-    } else if queue.is_unused() {
-        // It owns nothing: that need not be found out map by map.
-        std::mem::forget(queue);
     }
 }
 

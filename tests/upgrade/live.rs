@@ -86,8 +86,8 @@ impl Pair {
 
     /// Changes that the replica refused or did not know.
     fn not_applied(&mut self) -> i64 {
-        let info = self.replica.ask("INFO resil").expect("a text");
-        let info = info.as_str().expect("a text").to_owned();
+        let info = ok(&mut self.replica.connection, &["INFO", "resil"]);
+        let info: String = redis::from_redis_value(info).expect("INFO is text");
         let number = |field: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
             value.parse::<i64>().expect("a number")
@@ -104,18 +104,16 @@ impl Pair {
     }
 }
 
-/// The fences of grants of every kind, on keys that are new: the largest number of each reply.
+/// The fences of grants of every kind, on keys that are new: the second element of each reply.
 fn new_fences(player: &mut Player, prefix: &str) -> Vec<i64> {
+    player.ask(&format!("RES.BULKHEAD ENTER {prefix}2 a 3 1m")).expect("a permit");
     let asks = [
         "RES.LOCK ACQUIRE {}1 a 1m",
-        "RES.BULKHEAD ENTER {}2 a 3 1m",
+        "RES.BULKHEAD RENEW {}2 a 1m",
         "RES.IDEMP BEGIN {}3 t 1m",
         "RES.SFLIGHT JOIN {}4 t 1m",
     ];
-    let mut fence = |ask: &str| {
-        let grant = player.ask(&ask.replace("{}", prefix)).expect("a grant");
-        grant.as_array().expect("a list").iter().filter_map(|part| part.as_i64()).max().expect("a fence")
-    };
+    let mut fence = |ask: &str| player.ask(&ask.replace("{}", prefix)).expect("a grant")[1].as_i64().expect("a fence");
     asks.iter().map(|ask| fence(ask)).collect()
 }
 

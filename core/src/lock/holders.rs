@@ -224,9 +224,6 @@ impl Holders {
     /// The edits that right the leases which a clock set back, or a promotion, made wrong. Where there are many, they are only
     /// looked at after one of the two.
     pub(super) fn mend(&mut self, promoted_at: Option<Instant>, now: Instant) -> HolderEdits {
-        if let Store::Not(None) = self.store {
-            return HolderEdits::new();
-        }
         if let Store::Not(Some(many)) = &mut self.store {
             let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
             if many.promoted_at == promoted_at && many.newest <= Some(now.plus(CLOCK_JITTER)) {

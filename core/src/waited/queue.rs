@@ -89,11 +89,6 @@ impl<T> Queue<T> {
         self.waiters.is_empty()
     }
 
-    /// True if nobody has ever waited in it.
-    pub fn is_unused(&self) -> bool {
-        self.newest == 0
-    }
-
     pub fn len(&self) -> usize {
         self.waiters.len()
     }
