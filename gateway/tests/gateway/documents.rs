@@ -86,7 +86,8 @@ async fn a_large_document_is_read_beside_the_calls() {
             let held = Duration::from_nanos(longest.swap(0, Relaxed));
             assert!(held < reading / 2, "{path} held the thread for {held:?}; reading takes {reading:?}");
         }
-        let update = proto::UpdatePolicyRequest { name: "strict".into(), document: document.clone(), ..Default::default() };
+        let update =
+            proto::UpdatePolicyRequest { name: "strict".into(), document: document.clone(), ..Default::default() };
         let status = scene.grpc.clone().update_policy(update).await.expect_err("no policy has such fields");
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         let held = Duration::from_nanos(longest.load(Relaxed));

@@ -110,7 +110,10 @@ fn the_samples_of_deploy_are_valid() {
         own(file);
     }
     let build = &compose["services"]["gateway"]["build"];
-    assert_eq!((build["context"].as_str(), build["dockerfile"].as_str()), (Some("../.."), Some("deploy/gateway/Containerfile")));
+    assert_eq!(
+        (build["context"].as_str(), build["dockerfile"].as_str()),
+        (Some("../.."), Some("deploy/gateway/Containerfile"))
+    );
     assert!(read("Cargo.toml").contains("\"gateway\""), "the context is the workspace");
     // The container file: the program that cargo makes, started as the manifests start it, as a user without rights, on the ports there are.
     let container = own("Containerfile");
@@ -120,7 +123,10 @@ fn the_samples_of_deploy_are_valid() {
     };
     assert_eq!(words("RUN"), ["cargo", "build", "--release", "-p", env!("CARGO_PKG_NAME")]);
     assert!(words("COPY").contains(&"/src/target/release/resil-gateway".to_owned()), "{:?}", words("COPY"));
-    assert_eq!((words("ENTRYPOINT"), words("CMD")), (vec!["/usr/local/bin/resil-gateway".to_owned()], vec!["serve".to_owned()]));
+    assert_eq!(
+        (words("ENTRYPOINT"), words("CMD")),
+        (vec!["/usr/local/bin/resil-gateway".to_owned()], vec!["serve".to_owned()])
+    );
     assert!(words("FROM").last().is_some_and(|base| base.ends_with(":nonroot")), "{:?}", words("FROM"));
     assert_eq!(words("EXPOSE"), [config.grpc.port, config.http.port].map(|port| port.to_string()));
     assert_eq!(words("ENV"), ["RESILIENCE_HOST=0.0.0.0"]);

@@ -72,7 +72,8 @@ async fn fifty_watchers_see_a_thousand_transitions_once_and_in_order() {
     let scene = Scene::start(&format!("redis://127.0.0.1:{}", relay.port()), "").await;
     scene.knows("strict").await;
     let (over, last) = tokio::sync::watch::channel(0);
-    let (mut watchers, seen) = (tokio::task::JoinSet::new(), [(); WATCHERS].map(|()| Arc::new(AtomicU64::new(NOTHING))));
+    let (mut watchers, seen) =
+        (tokio::task::JoinSet::new(), [(); WATCHERS].map(|()| Arc::new(AtomicU64::new(NOTHING))));
     for seen in &seen {
         let request = proto::WatchCircuitStateRequest { name: "strict".into() };
         let stream = scene.grpc.clone().watch_circuit_state(request).await.expect("a stream").into_inner();
