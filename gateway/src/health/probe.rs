@@ -9,12 +9,11 @@ use resil::breaker::State;
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
 
 use super::{HealthBook, HealthState};
 use crate::config::{Config, ProbeKind, ServiceConfig};
 use crate::policies::PolicyBook;
-use crate::upstream::{Link, Upstreams};
+use crate::upstream::{GrpcUpstream, Link, Upstreams};
 
 /// What one look found.
 type Finding = (HealthState, &'static str);
@@ -82,7 +81,7 @@ impl Prober {
         let upstream = service.upstream.as_deref().and_then(|name| self.upstreams.get(name));
         match (service.probe, upstream.map(|upstream| &upstream.link)) {
             (ProbeKind::Grpc, Some(Link::Grpc(link))) => {
-                Some(ask_grpc(link.channel(), service.service.as_deref().unwrap_or_default()).await)
+                Some(ask_grpc(link, service.service.as_deref().unwrap_or_default()).await)
             }
             (ProbeKind::Http, Some(Link::Http(link))) => {
                 let status = link.probe(service.path.as_deref().unwrap_or("/health")).await;
@@ -114,9 +113,9 @@ fn of_circuit(state: State) -> Finding {
     }
 }
 
-async fn ask_grpc(channel: tonic::transport::Channel, service: &str) -> Finding {
+async fn ask_grpc(link: &GrpcUpstream, service: &str) -> Finding {
     let request = HealthCheckRequest { service: service.to_owned() };
-    match HealthClient::new(channel).check(request).await {
+    match link.health().check(request).await {
         Ok(response) => match response.into_inner().status() {
             ServingStatus::Serving => (HealthState::Healthy, "it serves"),
             ServingStatus::NotServing => (HealthState::Unhealthy, "it says that it does not serve"),

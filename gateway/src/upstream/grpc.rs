@@ -6,15 +6,18 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
+use http::Uri;
 use http::uri::PathAndQuery;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
+use tonic_health::pb::health_client::HealthClient;
 
 use super::CallError;
+use super::channel::{GrpcChannel, NotConnected};
 use crate::config::{ConfigError, UpstreamConfig};
 use crate::proto::resil::v1::GrpcReply;
+use crate::tls::Protocol;
 
 /// What a caller may add to a request, in all.
 const METADATA_MAX: usize = 8 << 10;
@@ -58,7 +61,9 @@ impl Decoder for BytesCodec {
 }
 
 pub struct GrpcUpstream {
-    channel: Channel,
+    channel: GrpcChannel,
+    /// Scheme, host and port.
+    origin: Uri,
     allowed: Vec<String>,
     streaming: Vec<String>,
     max_response: usize,
@@ -66,40 +71,25 @@ pub struct GrpcUpstream {
 
 impl GrpcUpstream {
     pub fn new(path: &str, config: &UpstreamConfig) -> Result<Self, ConfigError> {
-        let wrong = |what: &str| ConfigError::new(format!("{path}.{what}"), "is not usable");
-        let mut endpoint = Endpoint::from_shared(config.address.clone())
-            .map_err(|_| wrong("address"))?
-            .connect_timeout(config.connect_timeout.0)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(10));
-        if config.address.starts_with("https:") {
-            let tls = match &config.ca_file {
-                Some(file) => {
-                    let pem = std::fs::read(file).map_err(|error| {
-                        ConfigError::new(format!("{path}.caFile"), format!("cannot be read: {error}"))
-                    })?;
-                    ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
-                }
-                None => {
-                    let roots = rustls_native_certs::load_native_certs().certs.into_iter();
-                    ClientTlsConfig::new().trust_anchors(
-                        roots.filter_map(|root| Some(webpki_anchor(&root)?.to_owned())).collect::<Vec<_>>(),
-                    )
-                }
-            };
-            endpoint = endpoint.tls_config(tls).map_err(|_| wrong("caFile"))?;
-        }
+        let wrong = || ConfigError::new(format!("{path}.address"), "is not usable");
+        let address: Uri = config.address.parse().map_err(|_| wrong())?;
+        let (Some(scheme), Some(authority)) = (address.scheme(), address.authority()) else { return Err(wrong()) };
+        let origin = Uri::builder().scheme(scheme.clone()).authority(authority.clone()).path_and_query("/");
+        let origin = origin.build().map_err(|_| wrong())?;
+        let ca_path = format!("{path}.caFile");
+        let connector =
+            super::http::connector(&ca_path, config.ca_file.as_deref(), config.connect_timeout.0, Protocol::Http2)?;
         Ok(Self {
-            channel: endpoint.connect_lazy(),
+            channel: GrpcChannel::new(origin.clone(), connector),
+            origin,
             allowed: config.allow.clone(),
             streaming: config.streaming.clone(),
             max_response: config.max_response,
         })
     }
 
-    pub fn channel(&self) -> Channel {
-        self.channel.clone()
+    pub fn health(&self) -> HealthClient<GrpcChannel> {
+        HealthClient::with_origin(self.channel.clone(), self.origin.clone())
     }
 
     /// The path of a method that may be called.
@@ -132,10 +122,9 @@ impl GrpcUpstream {
         metadata: MetadataMap,
         timeout: Option<Duration>,
     ) -> Result<GrpcReply, CallError> {
-        let mut grpc = tonic::client::Grpc::new(self.channel.clone())
+        let mut grpc = tonic::client::Grpc::with_origin(self.channel.clone(), self.origin.clone())
             .max_decoding_message_size(self.max_response)
             .max_encoding_message_size(64 << 20);
-        grpc.ready().await.map_err(|_| CallError::Unreachable)?;
         let mut request = Request::from_parts(metadata, Default::default(), message);
         if let Some(timeout) = timeout {
             request.set_timeout(timeout);
@@ -152,43 +141,20 @@ impl GrpcUpstream {
     }
 }
 
-fn webpki_anchor(root: &rustls_pki_types::CertificateDer<'static>) -> Option<rustls_pki_types::TrustAnchor<'static>> {
-    let mut store = rustls::RootCertStore::empty();
-    store.add(root.clone()).ok()?;
-    store.roots.pop()
-}
-
 /// What a client of tonic makes of a failure: a status of the upstream, or one that it made itself, which may name an address.
 fn failed(status: Status) -> CallError {
     let source = std::error::Error::source(&status);
     match (status.code(), source.is_some()) {
         (Code::OutOfRange, _) if status.message().contains("decoded message length too large") => CallError::TooLarge,
         (_, false) => CallError::Status(status),
-        // The client's own clock: the deadline that was sent along is over.
+        // The deadline that was sent along is over.
         (Code::Cancelled | Code::DeadlineExceeded, true) => {
             let late = Status::deadline_exceeded("the upstream did not respond in time");
             CallError::Status(crate::errors::with_code(late, "TIMEOUT"))
         }
-        (_, true) if was_never_sent(source) => CallError::Unreachable,
+        (_, true) if source.is_some_and(|source| source.is::<NotConnected>()) => CallError::Unreachable,
         (_, true) => CallError::Broken,
     }
-}
-
-/// Whether one of the causes is a connection that could not be opened.
-fn was_never_sent(mut cause: Option<&(dyn std::error::Error + 'static)>) -> bool {
-    while let Some(error) = cause {
-        if error
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
-        {
-            return true;
-        }
-        if error.to_string().contains("tcp connect error") {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 fn shown(metadata: &MetadataMap) -> std::collections::HashMap<String, String> {

@@ -14,6 +14,7 @@ use tonic::Status;
 use super::CallError;
 use crate::config::{ConfigError, UpstreamConfig};
 use crate::proto::resil::v1::{HttpCall, HttpReply};
+use crate::tls::Protocol;
 
 const PATH_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 32 << 10;
@@ -41,14 +42,27 @@ pub fn build_client(
     ca_file: Option<&std::path::Path>,
     connect_timeout: std::time::Duration,
 ) -> Result<HttpClient, ConfigError> {
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(connect_timeout));
-    connector.set_nodelay(true);
-    connector.enforce_http(false);
-    let tls = crate::tls::client(path, ca_file)?;
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
+    let connector = connector(path, ca_file, connect_timeout, Protocol::Http1)?;
     Ok(Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector))
+}
+
+/// What opens connections, plain or with TLS as the address says.
+pub(super) fn connector(
+    path: &str,
+    ca_file: Option<&std::path::Path>,
+    connect_timeout: std::time::Duration,
+    protocol: Protocol,
+) -> Result<HttpsConnector<HttpConnector>, ConfigError> {
+    let mut plain = HttpConnector::new();
+    plain.set_connect_timeout(Some(connect_timeout));
+    plain.set_nodelay(true);
+    plain.enforce_http(false);
+    let tls = crate::tls::client(path, ca_file)?;
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    Ok(match protocol {
+        Protocol::Http1 => builder.enable_http1().wrap_connector(plain),
+        Protocol::Http2 => builder.enable_http2().wrap_connector(plain),
+    })
 }
 
 /// A request that was checked.

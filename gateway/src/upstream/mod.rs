@@ -1,5 +1,6 @@
 //! What calls are made to: the upstreams of the configuration, and nothing else. A caller names one; it never names an address.
 
+mod channel;
 mod grpc;
 mod http;
 

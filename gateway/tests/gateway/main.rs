@@ -8,6 +8,7 @@ mod caep;
 mod calls;
 mod certificates;
 mod clients;
+mod connection;
 mod definition;
 mod documents;
 mod examples;
