@@ -29,6 +29,8 @@ pub enum BreakerVerb {
 #[derive(Clone, Copy, ValueEnum)]
 enum ForceTo {
     Open,
+    /// Open for a time, then half-open: probes decide
+    OpenThenProbe,
     Closed,
     Disabled,
     Metrics,
@@ -39,6 +41,7 @@ impl From<ForceTo> for Force {
     fn from(to: ForceTo) -> Self {
         match to {
             ForceTo::Open => Self::Open,
+            ForceTo::OpenThenProbe => Self::OpenThenProbe,
             ForceTo::Closed => Self::Closed,
             ForceTo::Disabled => Self::Disabled,
             ForceTo::Metrics => Self::Metrics,
@@ -106,6 +109,11 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &BreakerVerb) -> 
 }
 
 async fn force(connect: &ConnectArgs, output: &Output, args: &ForceArgs) -> Result<(), Failure> {
+    if matches!(args.to, ForceTo::OpenThenProbe) && args.length.is_none() {
+        return Err(Failure::Usage(
+            "--to open-then-probe needs --for: how long it is open before it probes".to_owned(),
+        ));
+    }
     let operator = connect.client().await?.operator();
     let found = FoundBreaker::find(&operator, &args.target).await?;
     let is_new = !found.state.exists;

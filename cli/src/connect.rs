@@ -55,6 +55,10 @@ impl ConnectArgs {
             let text = "memory:// is in one process alone: there is no fleet to look at; name a server, such as redis://127.0.0.1:6379";
             return Err(Failure::Usage(text.to_owned()));
         }
+        if url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+quorum")) {
+            let text = "redis+quorum:// is several servers that know nothing of each other: name one of them, such as redis://127.0.0.1:6379";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         let _ = SERVER.set(shown(&url));
         let url = with_login(&url, self.user.clone().or_else(|| env("RESIL_USER")), self.password()?);
         Ok(ConnectSettings::new(url).name(&format!("resil-cli-{}", std::process::id())).command_timeout(self.timeout))

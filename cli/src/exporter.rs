@@ -51,7 +51,7 @@ pub struct ExporterArgs {
     #[arg(long, default_value = "127.0.0.1:9151")]
     listen: SocketAddr,
     /// The longest that a scrape takes
-    #[arg(long, value_name = "DURATION", value_parser = spans::read, default_value = "5s")]
+    #[arg(long, value_name = "DURATION", value_parser = spans::above_zero, default_value = "5s")]
     scrape_timeout: Duration,
     /// Also exports keys of locks and of what is refused most, which may be made of ids of people
     #[arg(long)]

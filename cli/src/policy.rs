@@ -119,6 +119,7 @@ pub async fn run(connect: &ConnectArgs, output: &Output, verb: &PolicyVerb) -> R
         PolicyVerb::History { name } => history(connect, output, name).await,
         PolicyVerb::Rollback(args) => {
             let policies = connect.client().await?.policies();
+            read(&policies, &args.name, Some(args.to)).await?;
             confirm(&format!("go back to version {} of {}", args.to, escaped(args.name.as_bytes())), args.change.yes)?;
             let change = policies.rollback(&args.name, args.to);
             let changed = change.actor(args.change.by.actor()).reason(args.change.reason.as_str()).await?;

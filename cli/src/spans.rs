@@ -20,6 +20,12 @@ pub fn read(text: &str) -> Result<Duration, String> {
     number.checked_mul(unit_us).map(Duration::from_micros).ok_or_else(wrong)
 }
 
+/// The same, but no zero: of a scrape without any time nothing would come.
+pub fn above_zero(text: &str) -> Result<Duration, String> {
+    let span = read(text)?;
+    if span.is_zero() { Err("must be above zero".to_owned()) } else { Ok(span) }
+}
+
 /// As people read it: `412ms`, `3.2s`, `4m10s`, `2h03m`, `5d02h`.
 pub fn shown(span: Duration) -> String {
     let (ms, s) = (span.as_millis(), span.as_secs());

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::now_ms;
+use crate::{now_ms, random_id};
 
 /// Events that a dashboard can catch up with.
 pub const REMEMBERED: usize = 1_000;
@@ -132,8 +132,10 @@ pub struct Feed {
 
 impl Feed {
     pub fn new(most_watchers: usize) -> Arc<Self> {
+        // Numbers begin anywhere: a client that comes from another gateway, or from before a restart, has an id that is not known here.
+        let last_id = u64::from_str_radix(&random_id()[..12], 16).unwrap_or_default();
         Arc::new(Self {
-            book: Mutex::default(),
+            book: Mutex::new(Book { last_id, ..Book::default() }),
             happenings: broadcast::Sender::new(REMEMBERED),
             is_listening: watch::Sender::new(false),
             watching: AtomicUsize::new(0),

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use resil::Error;
 use resil::dead_letters::{
     CauseCategory, DeadLetters, Diagnosis, LedgerChange, LetterState, RedriveProgress, RedriveRate, RedriveSettings,
 };
@@ -188,12 +189,25 @@ async fn open(connect: &ConnectArgs, args: &LedgerArgs, by: &ActorArgs) -> Resul
     ledger(&connect.client().await?, &args.target, &by.actor(), false).await
 }
 
+/// A number of a case or a name of a group that the ledger does not have: mistyped, as other names are.
+fn not_there(error: Error) -> Failure {
+    match &error {
+        Error::RedriveRefused { reason: "case", .. } => Failure::NotThere("the ledger has no such case".to_owned()),
+        Error::InvalidArgument(text) => match text.split_once("; INFO ") {
+            Some((missing, _)) => Failure::NotThere(missing.to_owned()),
+            None if text.ends_with("was never redriven") => Failure::Refused(text.clone()),
+            None => error.into(),
+        },
+        _ => error.into(),
+    }
+}
+
 pub async fn diagnose(connect: &ConnectArgs, output: &Output, args: &DiagnoseArgs) -> Result<(), Failure> {
     let ledger = open(connect, &args.ledger, &args.by).await?;
     let groups = args.groups.iter().cloned();
     let mut diagnosis = Diagnosis::new(groups, args.category.into(), args.cause.as_str(), args.fix.as_str());
     (diagnosis.decision, diagnosis.auto) = (args.decision.clone(), args.auto);
-    let case = ledger.diagnose(&diagnosis).await?;
+    let case = ledger.diagnose(&diagnosis).await.map_err(not_there)?;
     output.done(
         || json!({ "case": case }),
         &format!("case {case}; resil dlq redrive … --case {case} brings its messages back"),
@@ -204,7 +218,7 @@ pub async fn redrive(connect: &ConnectArgs, output: &Output, args: &RedriveArgs)
     let ledger = open(connect, &args.ledger, &args.change.by).await?;
     let mut settings = RedriveSettings::new();
     (settings.id, settings.count, settings.rate, settings.first) = (args.id.clone(), args.count, args.rate, args.first);
-    let matched = ledger.dry_run(args.case, &settings).await?;
+    let matched = ledger.dry_run(args.case, &settings).await.map_err(not_there)?;
     let more = if matched.complete { "" } else { " or more" };
     if args.dry_run {
         let sentence = format!("{}{more} messages would be redriven; nothing was changed", matched.matched);
@@ -266,7 +280,8 @@ async fn follow(run: &resil::dead_letters::RedriveRun, output: &Output) -> Resul
 pub async fn stop(connect: &ConnectArgs, output: &Output, args: &StopArgs) -> Result<(), Failure> {
     let ledger = open(connect, &args.ledger, &args.change.by).await?;
     confirm(&format!("stop the redrive of case {}", args.case), args.change.yes)?;
-    let progress = resil::correlation::correlated(args.change.reason.clone(), ledger.stop(args.case)).await?;
+    let stopping = resil::correlation::correlated(args.change.reason.clone(), ledger.stop(args.case));
+    let progress = stopping.await.map_err(not_there)?;
     let sentence = format!(
         "{}: {} given out, {} resolved, {} died",
         word(&progress.phase),
@@ -282,7 +297,7 @@ pub async fn close(connect: &ConnectArgs, output: &Output, args: &CloseArgs) -> 
     let verb = if args.discard { "discard the messages of" } else { "close" };
     confirm(&format!("{verb} case {}", args.case), args.change.yes)?;
     let closing = async { if args.discard { ledger.discard(args.case).await } else { ledger.close(args.case).await } };
-    let unresolved = resil::correlation::correlated(args.change.reason.clone(), closing).await?;
+    let unresolved = resil::correlation::correlated(args.change.reason.clone(), closing).await.map_err(not_there)?;
     let value = || json!({ "case": args.case, "closed": unresolved == 0, "unresolved": unresolved });
     match unresolved {
         0 => output.done(value, &format!("case {} is closed", args.case)),

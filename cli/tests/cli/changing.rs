@@ -26,6 +26,17 @@ fn a_force_needs_a_reason_and_keeps_the_actor() {
     assert_eq!(read(&server.url(), &["breaker", "reset", "bank", "--reason", "test"])["reset"], json!(true));
 }
 
+#[test]
+fn a_trip_by_hand_can_end_in_half_open() {
+    let server = Server::fresh();
+    let force = ["breaker", "force", "bank", "--new", "--to", "open-then-probe", "--reason", "it may be back"];
+    let ran = run(resil(&server.url(), &force));
+    assert_eq!(ran.code, 2, "for how long? {}{}", ran.out, ran.err);
+    ok(&server.url(), &[&force[..], &["--for", "10m"]].concat());
+    let shown = read(&server.url(), &["breaker", "show", "bank"]);
+    assert_eq!((&shown["state"], &shown["forced"]["endsIn"]), (&json!("forced-open"), &json!("half-open")), "{shown}");
+}
+
 fn file(text: &str) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), text).expect("it is written");

@@ -12,7 +12,7 @@ fn an_unreachable_server_is_exit_code_three() {
         let ran = run(resil("redis://127.0.0.1:1", args));
         assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{}", ran.err);
     }
-    for url in ["nonsense", "http://x", "memory://", "redis://:bad port"] {
+    for url in ["nonsense", "http://x", "memory://", "redis+quorum://a,b,c", "redis://:bad port"] {
         let ran = run(resil(url, &["breaker", "list"]));
         assert_eq!(ran.code, 2, "{url}: {}", ran.err);
     }

@@ -53,13 +53,34 @@ fn a_mistyped_name_is_reported_by_the_exit_code() {
         assert_eq!(ran.code, 4, "{args:?}: {}{}", ran.out, ran.err);
         assert!(ran.err.contains("mistyped"), "{args:?}: {}", ran.err);
     }
-    for args in [["policy", "show", "nosuch"], ["policy", "history", "nosuch"]] {
-        assert_eq!(run(resil(&server.url(), &args)).code, 4, "{args:?}");
+    let policies: [&[&str]; 3] = [
+        &["policy", "show", "nosuch"],
+        &["policy", "history", "nosuch"],
+        &["policy", "rollback", "nosuch", "--to", "1", "--reason", "x"],
+    ];
+    for args in policies {
+        assert_eq!(run(resil(&server.url(), args)).code, 4, "{args:?}");
     }
     assert_eq!(
         (read(&server.url(), &["breaker", "list"]), read(&server.url(), &["dlq", "list"])),
         (json!([]), json!([]))
     );
+    // A ledger that is there, and a case or a group that is not.
+    let dead = ["RES.DLQ", "FAIL", "resil:dlq:{orders}", "o-1", "ERROR", "boom", "PAYLOAD", "x", "TYPE", "t", "FINAL"];
+    ask(&mut server.connect(), &dead);
+    let inside: [&[&str]; 4] = [
+        &["dlq", "redrive", "orders", "--case", "7", "--reason", "x"],
+        &["dlq", "redrive", "orders", "--case", "7", "--dry-run", "--reason", "x"],
+        &["dlq", "close", "orders", "--case", "7", "--reason", "x"],
+        &["dlq", "diagnose", "orders", "--group", "nosuch", "--category", "poison", "--cause", "c", "--fix", "f"],
+    ];
+    for args in inside {
+        let ran = run(resil(&server.url(), args));
+        assert_eq!(ran.code, 4, "{args:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.err.contains("INFO"), "a command of the server is no help here: {}", ran.err);
+    }
+    let ran = run(resil(&server.url(), &["dlq", "stop", "orders", "--case", "7", "--reason", "x"]));
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
     // Who means it says so.
     let forced = read(&server.url(), &["breaker", "force", "soon", "--new", "--to", "open", "--reason", "x"]);
     assert_eq!((&forced["state"], &forced["isNew"]), (&json!("forced-open"), &json!(true)));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
+use tracing_subscriber::filter::LevelFilter;
 
 use super::{
     Config, ConfigError, GrpcConfig, HealthConfig, HttpConfig, LimitsConfig, MetricsConfig, ProbeKind, RedisConfig,
@@ -173,6 +174,9 @@ impl Config {
         within("limits.head", self.limits.head.0, ms, minutes)?;
         within("limits.body", self.limits.body.0, ms, minutes)?;
         within("limits.idle", self.limits.idle.0, ms, Duration::from_secs(86_400))?;
+        self.check_ports()?;
+        self.check_redis()?;
+        self.check_log_level()?;
         within("redis.commandTimeout", self.redis.command_timeout.0, ms, minutes)?;
         within("drain", self.drain.0, Duration::ZERO, Duration::from_secs(3_600))?;
         within("health.every", self.health.every.0, Duration::from_millis(50), Duration::from_secs(3_600))?;
@@ -186,6 +190,39 @@ impl Config {
             tracing::warn!(host = %self.host, "no tokens are configured: only connections from this machine are served");
         }
         Ok(())
+    }
+
+    fn check_ports(&self) -> Result<(), ConfigError> {
+        if self.grpc.port == self.http.port && self.grpc.port != 0 {
+            return Err(ConfigError::new(
+                "http.port",
+                format!("must be another port than grpc.port, got {}", self.http.port),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_redis(&self) -> Result<(), ConfigError> {
+        let scheme = self.redis.url.expose().split_once("://").unwrap_or_default().0;
+        match scheme.strip_prefix("redis").map(|rest| rest.strip_prefix('s').unwrap_or(rest)) {
+            Some("" | "+cluster" | "+sentinel" | "+unix") => Ok(()),
+            _ if ["unix", "memory"].contains(&scheme) => Ok(()),
+            _ => {
+                let allowed = "redis://, rediss://, redis+cluster://, redis+sentinel://, unix:// or memory://";
+                Err(ConfigError::new("redis.url", format!("must begin with {allowed}")))
+            }
+        }
+    }
+
+    /// A word that is no level would be taken for the name of a module, and switch off the lines of all others.
+    fn check_log_level(&self) -> Result<(), ConfigError> {
+        let Some(given) = &self.telemetry.log_level else { return Ok(()) };
+        let is_level = |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
+        if given.split(',').all(is_level) {
+            return Ok(());
+        }
+        let allowed = "off, error, warn, info, debug or trace, also for a module: \"info,resil=debug\"";
+        Err(ConfigError::new("telemetry.logLevel", format!("must be {allowed}; got {given:?}")))
     }
 
     fn check_tokens(&self) -> Result<(), ConfigError> {

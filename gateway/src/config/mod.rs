@@ -329,11 +329,14 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
+        // Without the lines around it: a token or a password may be in them.
+        let not_yaml = |error: serde_saphyr::Error| one_line(&error.without_snippet().to_string());
         let value: serde_json::Value = serde_saphyr::from_str(text)
-            .map_err(|error| ConfigError::new("document", format!("is not YAML: {}", one_line(&error.to_string()))))?;
+            .map_err(|error| ConfigError::new("document", format!("is not YAML: {}", not_yaml(error))))?;
         serde_path_to_error::deserialize(value).map_err(|error| {
             let path = error.path().to_string();
-            ConfigError::new(path, format!("is wrong: {}", error.into_inner()))
+            let reason = without_value(&path, error.into_inner().to_string());
+            ConfigError::new(path, format!("is wrong: {reason}"))
         })
     }
 
@@ -363,6 +366,15 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+/// What was found in a place that can hold a secret is not said, only what is expected there.
+fn without_value(path: &str, reason: String) -> String {
+    let may_be_secret = ["redis", "tokens", "health.webhooks"].iter().any(|secret| path.starts_with(secret));
+    match reason.rsplit_once(", expected ") {
+        Some((found, expected)) if may_be_secret && found.starts_with("invalid ") => format!("expected {expected}"),
+        _ => reason,
     }
 }
 

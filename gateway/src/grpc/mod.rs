@@ -158,8 +158,18 @@ impl ResilienceService for Service {
         let timeout = timeout_of(&request);
         let traceparent =
             request.metadata().get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let response = execute::execute(&self.0, request.into_inner(), &caller, timeout, traceparent).await;
-        drop(pass);
+        let (gateway, asked) = (Arc::clone(&self.0), request.into_inner());
+        let has_key = !asked.idempotency_key.is_empty();
+        let call = async move {
+            let response = execute::execute(&gateway, asked, &caller, timeout, traceparent).await;
+            drop(pass);
+            response
+        };
+        // A client that hangs up does not cut a call with a key in half: a caller that asks again gets its response.
+        let response = match has_key {
+            true => tokio::spawn(call).await.unwrap_or_else(|_| Err(Status::internal("the call ended without a word"))),
+            false => call.await,
+        };
         response.map(Response::new)
     }
 

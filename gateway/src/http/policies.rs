@@ -227,6 +227,8 @@ pub async fn rollback(
     actor.must(&gateway, Role::Govern, "policy.rollback", &name)?;
     asked.because.check()?;
     let version = asked.version.ok_or_else(|| Problem::wrong_field("version", "is needed"))?;
+    let known = gateway.client.policies().get_version(&name, version).await?;
+    known.ok_or_else(|| Problem::not_found("version of this policy"))?;
     let change = gateway.client.policies().rollback(&name, version);
     make(&gateway, &actor, ("policy.rollback", &name), change, &asked).await
 }
@@ -239,6 +241,7 @@ pub async fn delete(
 ) -> Reply {
     actor.must(&gateway, Role::Govern, "policy.delete", &name)?;
     asked.because.check()?;
+    gateway.client.policies().get(&name).await?.ok_or_else(|| Problem::not_found("policy"))?;
     let change = gateway.client.policies().delete(&name);
     make(&gateway, &actor, ("policy.delete", &name), change, &asked).await
 }

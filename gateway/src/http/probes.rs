@@ -41,8 +41,13 @@ pub async fn health(State(gateway): State<Arc<Gateway>>) -> Response {
     checks
         .insert("redis".to_owned(), json!([{"status": pass(Some(redis)), "output": client.reason, "time": now_ms()}]));
     let file = gateway.policies.file_problem();
-    let policies = if file.is_some() { HealthState::Degraded } else { HealthState::Healthy };
-    let output = file.map(|_| "the file of policies is bad; the last good one is in use");
+    let bad_file = file.map(|_| "the file of policies is bad; the last good one is in use".to_owned());
+    // A good file can leave out what an upstream needs: then all of its calls are refused.
+    let mut names = gateway.upstreams.iter().map(|upstream| &upstream.policy);
+    let missing = names.find(|name| gateway.policies.choose(name).is_err());
+    let output =
+        bad_file.or_else(|| missing.map(|name| format!("there is no policy {name:?}, which an upstream needs")));
+    let policies = if output.is_some() { HealthState::Degraded } else { HealthState::Healthy };
     checks.insert("policies".to_owned(), json!([{"status": pass(Some(policies)), "output": output, "time": now_ms()}]));
     for view in gateway.health.views() {
         let check = json!([{"componentType": "service", "status": pass(view.state), "output": view.detail, "time": view.checked_ms}]);

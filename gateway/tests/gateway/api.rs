@@ -174,6 +174,9 @@ async fn policies_are_checked_compared_stored_and_rolled_back() {
         json!({"version": 4, "action": "deleted"})
     );
     assert_eq!(scene.get("/api/policies/shop").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(scene.post("/api/policies/shop/delete", &because(json!({}))).await.0, StatusCode::NOT_FOUND);
+    let no_version = because(json!({"version": 99}));
+    assert_eq!(scene.post("/api/policies/shop/rollback", &no_version).await.0, StatusCode::NOT_FOUND);
     assert_eq!(scene.get("/api/policies").await.1["policies"].as_array().map(Vec::len), Some(2));
 }
 

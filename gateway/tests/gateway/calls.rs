@@ -116,6 +116,22 @@ async fn a_key_makes_a_call_happen_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_with_a_key_outlives_its_caller() {
+    let server = Server::fresh();
+    let mut scene = Scene::on(&server, "").await;
+    let delay = Some(prost_types::Duration { seconds: 0, nanos: 500_000_000 });
+    let mut call = echo_call(&EchoRequest { delay, ..text("pay") });
+    call.idempotency_key = "order-44".into();
+    let (mut grpc, first) = (scene.grpc.clone(), call.clone());
+    let hangs_up = tokio::spawn(async move { grpc.execute_with_resilience(first).await });
+    within("the upstream is called", || async { scene.echo.calls.load(Ordering::Relaxed) == 1 }).await;
+    hangs_up.abort();
+    let again = scene.grpc.execute_with_resilience(call).await.expect("the response of the first").into_inner();
+    assert!(again.is_replay);
+    assert_eq!(scene.echo.calls.load(Ordering::Relaxed), 1, "it is made once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_callers_deadline_ends_a_call() {
     let server = Server::fresh();
     let mut scene = Scene::on(&server, "").await;

@@ -82,6 +82,23 @@ async fn a_frozen_server_is_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_an_upstream_lacks_is_in_health() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("policies.yaml");
+    std::fs::write(&path, "policies: { plain: {}, strict: {} }\n").expect("a file");
+    let scene = Scene::start("memory://policy-lacks", &format!("policies: {{ file: {} }}\n", path.display())).await;
+    let policies = || async { scene.get("/health").await.1["checks"]["policies"][0].clone() };
+    assert_eq!(policies().await["status"], "pass");
+    std::fs::write(&path, "policies: { plain: {} }\n").expect("a file");
+    within("health names the policy", || async {
+        let policies = policies().await;
+        policies["status"] == "warn" && policies["output"].as_str().is_some_and(|said| said.contains("strict"))
+    })
+    .await;
+    assert_eq!(scene.get("/health").await.1["status"], "warn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_policy_file_that_becomes_something_else_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, aside) = (folder.path().join("policies.yaml"), folder.path().join("aside.yaml"));

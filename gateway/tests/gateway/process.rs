@@ -192,6 +192,13 @@ fn wrong_configuration_is_named_and_unknown_variables_are_warned_of() {
         ("limits: { calls: 0 }", "limits.calls"),
         ("drain: 5", "drain"),
         ("tokens: [{ name: a, role: king, token: 0123456789abcdef }]", "role"),
+        ("redis: { url: \"http://hidden@a\" }", "redis.url"),
+        ("redis: { url: \"redis+quorum://:hidden@a,b,c\" }", "redis.url"),
+        ("telemetry: { logLevel: warning }", "telemetry.logLevel"),
+        // What is around a mistake, or found in place of something else, can be a secret.
+        ("redis: \"redis://:hidden@a\"", "redis is wrong: expected"),
+        ("tokens: [hidden-0123456789]", "tokens[0] is wrong: expected"),
+        ("tokens:\n  - { name: a, role: look, token: hidden-0123456789 }\nupstreams:\n\tx: 1", "line 4"),
     ] {
         let (code, error) = check(text, &[]);
         assert_eq!(code, Some(2), "{text}");
@@ -200,6 +207,10 @@ fn wrong_configuration_is_named_and_unknown_variables_are_warned_of() {
     let (code, warned) = check("", &[("RESILIENCE_POTR", "1")]);
     assert!(code == Some(0) && warned.contains("RESILIENCE_POTR is not a variable"), "{warned}");
     assert_eq!(check("", &[("RESILIENCE_PORT", "many")]).0, Some(2));
+    let (code, error) = check("", &[("RESILIENCE_PORT", "7000"), ("RESILIENCE_HTTP_PORT", "7000")]);
+    assert!(code == Some(2) && error.contains("http.port"), "{error}");
+    assert_eq!(check("", &[("LOG_LEVEL", "warning")]).0, Some(2), "it would switch off every line");
+    assert_eq!(check("", &[("LOG_LEVEL", "info,resil=debug")]).0, Some(0));
     let secret = folder.path().join("token");
     std::fs::write(&secret, "0123456789abcdef\n").expect("a file");
     let path = secret.to_str().expect("a path");

@@ -8,6 +8,7 @@ use http::{Request, StatusCode};
 use prost::Message;
 use resil_gateway::config::{Config, Secret, TokenConfig};
 use resil_gateway::demo::{EchoUpstream, HttpExample};
+use resil_gateway::feed::Feed;
 use resil_gateway::identity::Peer;
 use resil_gateway::proto::resil::example::v1::{EchoManyRequest, EchoRequest};
 use resil_gateway::proto::resil::v1 as proto;
@@ -165,4 +166,16 @@ async fn the_callers_deadline_ends_a_call_of_http() {
     call.deadline = Some(prost_types::Duration { seconds: 0, nanos: 200_000_000 });
     let called = tokio::time::timeout(Duration::from_secs(5), scene.call(call)).await;
     assert_eq!(called, Ok(Err(Code::DeadlineExceeded)));
+}
+
+#[test]
+fn an_event_id_of_another_gateway_is_a_gap() {
+    let (one, other) = (Feed::new(1), Feed::new(1));
+    let (_, mut happenings) = one.since(None);
+    for feed in [&one, &other] {
+        (0..3).for_each(|_| feed.tell("audit", &json!({})));
+    }
+    let first = happenings.try_recv().expect("it was told").id;
+    assert_eq!(one.since(Some(first)).0.map(|missed| missed.len()), Some(2));
+    assert!(other.since(Some(first)).0.is_none(), "what was missed is not known here");
 }
