@@ -306,7 +306,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.equal(made, 0);
       });
 
-      test('which responds are kept is for the service to say', async () => {
+      test('which responses are kept is for the service to say', async () => {
         const statuses = [];
         const work = async () => ({ status: statuses.shift(), body: 'x' });
         const twice = async (url, key, first, second) => {

@@ -11,7 +11,7 @@ import fastify from 'fastify';
 import * as forExpress from 'resil/express';
 import * as forFastify from 'resil/fastify';
 
-/** What the handlers of both do. `work` is reported the body as text, and responses `{status, headers, body}`. */
+/** What the handlers of both do. `work` gets the body as text, and returns `{status, headers, body}`. */
 export const frameworks = {
   async express({ tier, limits, orders, work }) {
     const app = express();

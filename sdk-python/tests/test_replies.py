@@ -1,4 +1,4 @@
-"""How responses are driven: awaited, waited for, cancelled, forgotten."""
+"""How replies are driven: awaited, waited for, cancelled, forgotten."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_nothing_happens_before_a_reply_is_waited_for(client: resil.Client) -> N
 
 def test_a_reply_has_no_truth_before_it_is_there(client: resil.Client) -> None:
     reply = client.limiter("api", limit=1, period=60).check("ann")
-    with pytest.raises(TypeError, match="no response yet"):
+    with pytest.raises(TypeError, match="no reply yet"):
         bool(reply)
     reply.close()
 
