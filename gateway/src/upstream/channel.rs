@@ -113,7 +113,7 @@ impl GrpcChannel {
         Err(NotConnected("the upstream ends its connections".into()))
     }
 
-    async fn send(self, request: Request<tonic::body::Body>) -> Result<Response<ResponseBody>, AnyError> {
+    async fn send(self, request: Request<tonic::body::Body>) -> Result<Response<UpstreamBody>, AnyError> {
         let (mut head, mut body) = request.into_parts();
         head.headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         let (mut sender, owed) = self.ready().await?;
@@ -130,7 +130,7 @@ impl GrpcChannel {
         }
         let _ = stream.send_data(last, true);
         let response = response.await?;
-        Ok(response.map(|stream| ResponseBody { stream, part: Part::Data, _owed: owed }))
+        Ok(response.map(|stream| UpstreamBody { stream, part: Part::Data, _owed: owed }))
     }
 }
 
@@ -170,7 +170,7 @@ async fn unanswered(pings: Option<PingPong>, owed: &Arc<()>) {
 }
 
 impl Service<Request<tonic::body::Body>> for GrpcChannel {
-    type Response = Response<ResponseBody>;
+    type Response = Response<UpstreamBody>;
     type Error = AnyError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -184,7 +184,7 @@ impl Service<Request<tonic::body::Body>> for GrpcChannel {
 }
 
 /// What comes back; dropped, it ends the stream.
-pub struct ResponseBody {
+pub struct UpstreamBody {
     stream: RecvStream,
     part: Part,
     _owed: Arc<()>,
@@ -197,7 +197,7 @@ enum Part {
     Over,
 }
 
-impl Body for ResponseBody {
+impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = h2::Error;
 
