@@ -63,3 +63,27 @@ def test_a_handler_that_exits_is_a_failure_that_counts(client: resil.Client) -> 
 
     report = worker.run(handle)
     assert (attempts, report["done"], report["retried"], report["given_back"]) == ([1, 2], 1, 1, 0)
+
+
+def test_a_coroutine_that_exits_is_a_failure_that_counts(run: Any) -> None:
+    async def main() -> None:
+        async with await resil.connect("memory://") as client:
+            await client.dead_letters("orders").fail("order", "before", payload=b"x")
+            worker = client.worker("orders")
+            attempts: list[int] = []
+            judged: list[BaseException] = []
+
+            async def handle(message: resil.WorkerMessage) -> None:
+                attempts.append(message.attempt)
+                if len(attempts) == 1:
+                    sys.exit(3)
+                worker.stop()
+
+            def judge(error: BaseException) -> None:
+                judged.append(error)
+
+            report = await asyncio.wait_for(worker.run(handle, judge=judge), 60)
+            assert (attempts, report["done"], report["retried"], report["given_back"]) == ([1, 2], 1, 1, 0)
+            assert [type(error) for error in judged] == [SystemExit]
+
+    run(main())

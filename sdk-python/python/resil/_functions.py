@@ -29,6 +29,18 @@ def decorate_async(policy: Any, function: Callable[..., Awaitable[Any]]) -> Call
     return guarded
 
 
+class Exited(Exception):
+    """Carries the ``SystemExit`` of a handler, its cause, past the event loop, which would end with it."""
+
+
+async def handled(handler: Callable[[Any], Awaitable[Any]], message: Any) -> Any:
+    """``handler(message)``."""
+    try:
+        return await handler(message)
+    except SystemExit as error:
+        raise Exited() from error
+
+
 def kind_of(function: Any) -> str:
     """``coroutine``, ``generator`` or ``plain``: also of a partial, a method, and an object whose ``__call__`` is one."""
     while isinstance(function, functools.partial):

@@ -217,6 +217,16 @@ fn judged(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> PyResult<Wor
     Ok(foreign(py, error).verdict())
 }
 
+/// The `SystemExit` that was carried past the event loop, or the error itself.
+fn exit_of(py: Python<'_>, error: PyErr) -> PyErr {
+    let is_carrier =
+        imported!(py, "resil._functions", "Exited").is_ok_and(|class| error.is_instance(py, class.as_any()));
+    match error.cause(py) {
+        Some(exit) if is_carrier => exit,
+        _ => error,
+    }
+}
+
 /// What a handler came to.
 fn ended(py: Python<'_>, result: PyResult<Object>, judge: Option<&Object>) -> Result<(), WorkError> {
     let error = match result {
@@ -225,7 +235,7 @@ fn ended(py: Python<'_>, result: PyResult<Object>, judge: Option<&Object>) -> Re
             PyTypeError::new_err("the handler returned a coroutine: pass the coroutine function itself")
         }
         Ok(_) => return Ok(()),
-        Err(error) => error,
+        Err(error) => exit_of(py, error),
     };
     let words = error_words(error.value(py).as_any());
     Err(match judged(py, &error, judge) {
@@ -328,7 +338,14 @@ impl PyWorker {
             let how = "make handler a coroutine function, or run it in a thread: await asyncio.to_thread(...)";
             refuse_to_block(py, how)?;
         }
-        let (func, judge) = (handler.clone().unbind(), Arc::new(judge.map(|judge| judge.clone().unbind())));
+        let func = match kind {
+            Kind::Plain => handler.clone(),
+            Kind::Coroutine => {
+                let partial = imported!(py, "functools", "partial")?;
+                partial.call1((imported!(py, "resil._functions", "handled")?, handler))?
+            }
+        };
+        let (func, judge) = (func.unbind(), Arc::new(judge.map(|judge| judge.clone().unbind())));
         let (steps, queue) = (Arc::clone(&self.steps), worker.name().to_owned());
         let running: Running = Box::pin(async move {
             let home = Python::attach(|py| EventLoop::of(py, kind))?;
