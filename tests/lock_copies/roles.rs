@@ -103,8 +103,8 @@ fn what_a_promotion_gives_is_passed_on_to_further_replicas() {
     wait_for_sync(&replica, &last);
     primary.kill9();
     on_replica.clock_at_ms(5_000);
-    on_replica.say("REPLICAOF NO ONE");
     let before = digests(&mut last.connect());
+    on_replica.say("REPLICAOF NO ONE");
     eventually("the leases are moved", SOON, || {
         wait_for_sync(&replica, &last);
         digests(&mut last.connect()) != before

@@ -6,8 +6,9 @@
 //! # What holds
 //! - Of callers that find no connection one opens it, and all get what came of it: the connection, or why there is none.
 //! - A caller that goes away ends its stream, and neither the connection nor the opening of it.
-//! - A call that could not be handed to a connection was not made: [`NotConnected`].
-//! - A connection that owes responses and does not answer a ping is given up.
+//! - A call that could not be handed to a connection, or that the upstream says it did not take, was not made. It goes to the next connection; after a few
+//!   of them it fails with [`NotConnected`].
+//! - A connection that owes responses and leaves a ping without a reply is given up.
 
 use std::error::Error;
 use std::fmt;
@@ -36,6 +37,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 5 << 20;
 const HEADERS_MAX: u32 = 16 << 10;
+/// How many connections may end under a call that none of them took.
+const CONNECTIONS_MAX: usize = 3;
 const USER_AGENT: &str = concat!("resil-gateway/", env!("CARGO_PKG_VERSION"));
 
 type Connector = HttpsConnector<HttpConnector>;
@@ -100,38 +103,44 @@ impl GrpcChannel {
         }
     }
 
-    /// A connection that takes a request, and what it owes. One that the upstream has ended meanwhile is replaced, once.
-    async fn ready(&self) -> Result<(SendRequest<Bytes>, Arc<()>), NotConnected> {
-        for _ in 0..2 {
+    /// A call that an ending connection did not take is made on the next one.
+    async fn send(self, request: Request<tonic::body::Body>) -> Result<Response<UpstreamBody>, AnyError> {
+        let (mut head, body) = request.into_parts();
+        head.headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        let message = body.collect().await?.to_bytes();
+        for _ in 0..CONNECTIONS_MAX {
             let opening = self.current();
             let Open { sender, owed } = opening.clone().await?;
-            match (sender.ready().await, owed.upgrade()) {
-                (Ok(sender), Some(owed)) => return Ok((sender, owed)),
-                _ => self.forget(&opening),
-            }
-        }
-        Err(NotConnected("the upstream ends its connections".into()))
-    }
-
-    async fn send(self, request: Request<tonic::body::Body>) -> Result<Response<UpstreamBody>, AnyError> {
-        let (mut head, mut body) = request.into_parts();
-        head.headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-        let (mut sender, owed) = self.ready().await?;
-        let (response, mut stream) = sender.send_request(Request::from_parts(head, ()), false)?;
-        // A message is there as a whole. The last piece of it says that it is the last. Why a piece is not taken is said in place of a response.
-        let mut last = Bytes::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                let piece = std::mem::replace(&mut last, data);
-                if !piece.is_empty() {
-                    let _ = stream.send_data(piece, false);
+            let (Ok(mut sender), Some(owed)) = (sender.ready().await, owed.upgrade()) else {
+                self.forget(&opening);
+                continue;
+            };
+            let (response, mut stream) = match sender.send_request(Request::from_parts(head.clone(), ()), false) {
+                Ok(begun) => begun,
+                // It ended after it was ready.
+                Err(error) if error.is_go_away() || error.is_io() => {
+                    self.forget(&opening);
+                    continue;
                 }
+                Err(error) => return Err(error.into()),
+            };
+            // Why the message is not taken is said in place of a response.
+            let _ = stream.send_data(message.clone(), true);
+            match response.await {
+                Ok(response) => {
+                    return Ok(response.map(|stream| UpstreamBody { stream, part: Part::Data, _owed: owed }));
+                }
+                Err(error) if was_not_taken(&error) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        let _ = stream.send_data(last, true);
-        let response = response.await?;
-        Ok(response.map(|stream| UpstreamBody { stream, part: Part::Data, _owed: owed }))
+        Err(NotConnected("the upstream ends its connections".into()).into())
     }
+}
+
+/// The upstream says that it did not look at the request: it refused the stream, or the stream came after the last one that it names as it ends the connection.
+fn was_not_taken(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }
 
 async fn opened(connector: Connector, address: Uri) -> Result<Open, NotConnected> {

@@ -195,8 +195,8 @@ async fn an_upstream_with_tls_proves_who_it_is() {
         (echo.address, echo.ca_file) = (format!("https://localhost:{}", upstream.port()), Some(path));
         let (running, mut grpc) = started(config).await;
         let called = grpc.execute_with_resilience(text("hello")).await;
-        let told = called.as_ref().map(|response| echoed(response.get_ref()).text);
-        assert_eq!(told.as_deref().map_err(|status| code(status)), expected, "{called:?}");
+        let text = called.as_ref().map(|response| echoed(response.get_ref()).text);
+        assert_eq!(text.as_deref().map_err(|status| code(status)), expected, "{called:?}");
         assert_eq!(running.end().await, 0);
     }
     stop.cancel();

@@ -175,7 +175,7 @@ fn an_event_id_of_another_gateway_is_a_gap() {
     for feed in [&one, &other] {
         (0..3).for_each(|_| feed.tell("audit", &json!({})));
     }
-    let first = happenings.try_recv().expect("it was told").id;
+    let first = happenings.try_recv().expect("it was notified").id;
     assert_eq!(one.since(Some(first)).0.map(|missed| missed.len()), Some(2));
     assert!(other.since(Some(first)).0.is_none(), "what was missed is not known here");
 }

@@ -315,7 +315,7 @@ fn a_report_is_sent_though_the_callers_runtime_ends() {
 /// Commands to a node may overtake each other there. The connection is kept on the only thread there is, so what was handed in and not
 /// waited for is not sent while this test asks.
 #[tokio::test]
-async fn in_a_cluster_a_call_ends_after_its_report_is_counted() {
+async fn in_a_cluster_a_call_ends_after_its_report() {
     let cluster = Cluster::start(3, Options::default());
     let node = cluster.node_for_key(KEY);
     // Another node: the way to the key is found by the client.
