@@ -140,6 +140,7 @@ impl<R> Feed<R> {
         }
     }
 
+    #[cfg(feature = "amqp")]
     pub fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }

@@ -252,6 +252,7 @@ impl HealthCell {
     }
 
     /// It was closed, as its user wants it: nothing to be said.
+    #[cfg(feature = "amqp")]
     pub fn closed(&self) {
         self.note_away("it was closed".to_owned());
     }
